@@ -36,7 +36,7 @@ def public_names() -> dict[str, object]:
         for module, names in re.findall(r"^- `([\w.]+)`: ((?:.|\n  )+)", LISTED, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     ]
-    names += [f"{e.module.__name__}.{e.function}" for e in source.equations()]
+    names += [f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()]
     return {name: resolve_name(name) for name in names}
 
 

@@ -19,15 +19,10 @@ from fedref import checks, proofs, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.models import MODELS
-from fedref.teach import example, source
+from fedref.teach import example, mistake_runs, source
 from fedref.teach.exercises import EXERCISES
-from fedref.teach.mistake_runs import RUNS, losses
+from fedref.teach.mistake_runs import RUNS
 from fedref.teach.source import Equation, text_of
-
-#: The methods of a model that its page shows: value, forward and backward pass, the R-operator of both.
-METHODS = (
-    "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
-)  # fmt: skip
 
 # ---- pieces of Markdown --------------------------------------------------------------------------
 
@@ -109,10 +104,11 @@ def paper_page(module: ModuleType, label: str = "") -> str:
         section("The algorithm", fence("python", loop)),
         section("Derivation", derivation.strip()),
         section("Two clients", picture(label)) if label else "",
-        section("Equation by equation", *equation_parts(module)),
+        section(
+            "Equation by equation", symbols_table(module), *equation_parts(source.equations_in(module))
+        ),
         section("Worked example", example_text(label)) if label else "",
-        section("Known mistakes", *(
-            mistake_text(name, "###") for name, one in MISTAKES.items() if paper_of(one.tag) == page)),
+        section("Known mistakes", *mistakes_of(page)),
         section("Decisions", source.decisions(module)),
         section("What `fedref check` proves", items(claims)),
         section("Exercise", *map(exercise_text, taught)),
@@ -132,31 +128,32 @@ def picture(label: str) -> str:
     )
 
 
-def equation_parts(module: ModuleType) -> Iterator[str]:
-    """Yield the table of symbols; then each function with an equation, after the specification's lines."""
-    if source.symbols(module):
-        rows = ((s, f"`{name}`", shape) for s, name, shape in source.symbols(module))
-        yield table("symbol | name | what it is", rows)
-    groups: dict[str, list[Equation]] = {}
-    for equation in source.equations_in(module):
+def symbols_table(module: ModuleType) -> str:
+    rows = [(s, f"`{name}`", shape) for s, name, shape in source.symbols(module)]
+    return table("symbol | name | what it is", rows) if rows else ""
+
+
+def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:
+    """Yield each function with some of these equations, after the specification's lines."""
+    groups: dict[Any, list[Equation]] = {}
+    for equation in equations:
         groups.setdefault(equation.function, []).append(equation)
     seen = set[tuple[int, str]]()
-    for name, equations in groups.items():
-        parts = [part for e in equations for part in source.spec_parts(e.tag) if part not in seen]
+    for function, group in groups.items():
+        parts = [part for e in group for part in source.spec_parts(e.tag) if part not in seen]
         parts, seen = list(dict.fromkeys(parts)), {*seen, *parts}
-        place, code = source.place_and_code(source.find(module, name))
-        yield f"### `{name}`"
-        yield join(words(equations[0]), formulae(equations))
+        place, code = source.place_and_code(function)
+        yield join(f"### `{function.__qualname__}`", words(function), formulae(group))
         if parts:
             kind = f"python fedref/spec.py:{', '.join(str(number) for number, _ in parts)}"
             yield fence(kind, "\n\n".join(code for _, code in parts))
         yield fence(f"python {place}", code)
 
 
-def words(equation: Equation) -> str:
-    """Return what the function of an equation does, in the words of its docstring."""
-    said = inspect.getdoc(source.find(equation.module, equation.function)) or ""
-    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", said.split("\n\n")[0].replace("\n", " "))
+def words(function: Any) -> str:
+    """Return what a function does, in the words of its docstring, without the shape."""
+    said = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", said)
 
 
 def example_text(algorithm: str) -> str:
@@ -184,14 +181,18 @@ def exercise_text(name: str) -> str:
 # ---- mistakes ------------------------------------------------------------------------------------
 
 
-def mistake_text(name: str, level: str = "##") -> str:
+def mistake_text(name: str) -> str:
     """Return one mistake: what is right, the wrong line (-) and the right one (+).
 
     A mistake in how an algorithm is called has no line of the specification, and is said in words alone.
     """
     one = MISTAKES[name]
     kind = f" ({one.kind})" if one.kind != "wrong" else ""
-    return join(f"{level} {name}{kind}", f"{one.why} [{one.tag}]", fence("diff", correction(name)))
+    return join(f"### {name}{kind}", f"{one.why} [{one.tag}]", fence("diff", correction(name)))
+
+
+def mistakes_of(page: str) -> list[str]:
+    return [mistake_text(name) for name, one in MISTAKES.items() if paper_of(one.tag) == page]
 
 
 @cache
@@ -208,23 +209,20 @@ def correction(name: str) -> str:
 
 def mistakes_page() -> str:
     """Return the known mistakes: what some do to a short run, and their lines."""
-    rows = [(name, f"`{RUNS[name]}`", *losses(name)) for name in RUNS]
-    no_worse = sum(wrong <= right for *_, right, wrong in rows)
+    losses = [mistake_runs.losses(name) for name in RUNS]
+    no_worse = sum(wrong <= right for right, wrong in losses)
+    rows = ((name, f"{a:.4f}", f"{b:.4f}") for name, (a, b) in zip(RUNS, losses))
+    papers = dict.fromkeys(one.tag.split()[0] for one in MISTAKES.values())
     return join(
         "# Known mistakes",
         "Known mistakes in code of these papers, - the wrong line, + the right one. The conformance suite "
         "knows what each computes, and names it when a backend computes the same.",
-        section(
-            "A learning curve does not find them",
-            f"Runs of {spec.ROUNDS} rounds on the toy of `fedref/spec.py`, without the mistake and with "
-            f"it: {no_worse} of {len(RUNS)} test losses end no worse with the mistake. A golden vector, "
-            "which `fedref conformance` compares, finds each of them.",
-            table(
-                "mistake | run | test loss without it | with it",
-                ((name, run, f"{right:.4f}", f"{wrong:.4f}") for name, run, right, wrong in rows),
-            ),
-        ),
-        *map(mistake_text, MISTAKES),
+        "## A learning curve does not find them",
+        f"Runs of {spec.ROUNDS} rounds on the toy of `fedref/spec.py`, without the mistake and with "
+        f"it: {no_worse} of {len(RUNS)} test losses end no worse with the mistake. A golden vector, "
+        "which `fedref conformance` compares, finds each of them.",
+        table("mistake | test loss without it | with it", rows),
+        *(section(paper, *mistakes_of(paper.replace("-", "_"))) for paper in papers),
     )
 
 
@@ -272,25 +270,21 @@ def equations_page() -> str:
     for module in source.modules():
         parts.append(f"## {source.title(module)}")
         for e in source.equations_in(module):
-            link = f"[`{e.function}`]({page_name(module)}.html#{anchor(e.function)})"
-            code = inspect.getsource(module).splitlines()[e.line - 1].strip()
-            shown = formulae([e]) or fence("python", code)
-            parts += [shown, f"{link} {words(e)} {', '.join(places(e.tag))}"]
+            name = e.function.__qualname__
+            link = f"[`{name}`]({page_name(module)}.html#{anchor(name)})"
+            code = dict(source.number_lines(e.function))[e.line].strip()
+            parts.append(formulae([e]) or fence("python", code))
+            parts.append(f"{link} {words(e.function)} {', '.join(places(e.tag))}")
     return join(*parts)
 
 
 def places(tag: str) -> list[str]:
     """Return the lines of an equation: the specification's, and those by hand with their function."""
-    lines = [line for line in source.tag_lines()[tag] if line.module is spec]
-    said = [source.place(spec, line.number) for line in lines]
-    said += [f"{location(e)} `{e.function}`" for e in source.equations() if e.tag == tag]
-    first = source.tag_lines()[tag][0]
-    return said or [source.place(first.module, first.number)]
-
-
-def location(equation: Equation) -> str:
-    """Return where an equation stands, such as fedref/algorithms/per_fedavg.py:63."""
-    return source.place(equation.module, equation.line)
+    lines = source.tag_lines()[tag]
+    said = [source.place(spec, line.number) for line in lines if line.module is spec]
+    by_hand = (e for e in source.equations() if e.tag == tag)
+    said += [f"{e.place} `{e.function.__qualname__}`" for e in by_hand]
+    return said or [source.place(lines[0].module, lines[0].number)]
 
 
 def proofs_page() -> str:
@@ -315,28 +309,21 @@ def teachers_page() -> str:
 
 
 def model_page(name: str) -> str:
-    """Return a model's page: its docstring and its functions."""
-    title, _, text = (inspect.getdoc(MODELS[name]) or "").partition("\n\n")
-    functions = (
-        section(function, formulae(equations), fence(f"python {place}", code))
-        for function, place, code, equations in model_functions(name)
-    )
-    return join(f"# {MODELS[name].__name__}", title, verbatim(text), *functions)
+    """Return a model's page: its docstring, and the functions with its formulae."""
+    cls: Any = MODELS[name]
+    title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
+    functions = equation_parts(model_equations(cls))
+    return join(f"# {cls.__name__}", title, verbatim(text), section("By hand", *functions))
 
 
-def model_functions(model: str) -> Iterator[tuple[str, str, str, list[Equation]]]:
-    """Yield (name, place, code, equations) of the `METHODS` of a model, or of one of its layers."""
-    cls: Any = MODELS[model]
-    module = vars(inspect.getmodule(cls))
-    named = {name: getattr(cls, name, None) for name in METHODS}
-    named |= {f"{name}, one layer": module.get(name) for name in METHODS}
-    for name, function in named.items():
-        home: Any = inspect.getmodule(function)
-        if function is None or (name not in METHODS and home is not inspect.getmodule(cls)):
-            continue
-        function = inspect.unwrap(function)
-        equations = [e for e in source.equations_in(home) if e.function == function.__qualname__]
-        yield name, *source.place_and_code(function), equations
+def model_equations(cls: Any) -> list[Equation]:
+    """Return the equations of a model, of its bases, and of the layers beside it."""
+    homes = [
+        inspect.getmodule(kind) for kind in cls.__mro__ if kind.__module__.startswith("fedref.")
+    ]
+    inherited = {getattr(kind, "__qualname__", "") for kind in cls.__mro__}
+    equations = (e for home in dict.fromkeys(homes) for e in source.equations_in(home))
+    return [e for e in equations if {*e.function.__qualname__.split(".")[:-1]} <= inherited]
 
 
 #: The pages of the site, in the order of the links: name → function.

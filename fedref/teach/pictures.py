@@ -1,53 +1,25 @@
 """The pictures of the pages, by name: rounds of two clients, FedCurv's ellipses, two of the proofs."""
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.style import context
 
-from fedref.algorithms import ALGORITHMS, fedavg, fedcurv, fedprox, importance
-from fedref.models import BinaryLogistic
-from fedref.models.batch import Batch
-from fedref.models.numerics import Array, sigmoid
+from fedref.algorithms import ALGORITHMS, fedcurv, importance
+from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, STYLE
 from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
-from fedref.teach.plane import draw_rounds
+from fedref.teach.plane import MODEL, draw_rounds, rows_of_bowl
 
-# ---- FedCurv: the directions in which a client is held ---------------------------------------------
-
-
-class TwoClients(NamedTuple):
-    """Two clients' data, their solutions and their Fisher information."""
-
-    data: list[Batch]
-    theta: Array  # (2, 2)
-    fisher: Array  # (2, 2)
-
-
+#: The levels of a penalty, and two clients' rows as in `plane`: solution, and the two directions of rows.
 PENALTIES = [0.005, 0.02, 0.05]
-PLANE_MODEL = BinaryLogistic(2, l2=0.05, bias=False)
-
-
-@cache
-def solve_two_clients() -> TwoClients:
-    """Make two clients with two features of different scale, and solve each to the end."""
-    rng, data, theta = stream(0, "ellipses"), [], []
-    for spread, truth in (((0.5, 3.0), (2.0, 1.0)), ((2.5, 0.6), (-0.4, 2.0))):
-        X = rng.normal(size=(60, 2)) * spread
-        y = (rng.random(60) < sigmoid(X @ np.array(truth))).astype(np.int64)
-        data.append(Batch(X, y))
-        w = np.zeros(2)
-        for _ in range(2000):
-            w = fedavg.local_step(PLANE_MODEL, w, data[-1], lr=0.5)
-        theta.append(w)
-    I = [importance.fisher(PLANE_MODEL, w, D) for w, D in zip(theta, data)]
-    return TwoClients(data, np.array(theta), np.array(I))
+BOWLS = (((0.2, 1.2), (0.4, 0.0), (0.0, 2.4)), ((1.6, 0.4), (1.8, 0.0), (0.0, 0.5)))
 
 
 def draw_ellipses() -> Figure:
@@ -56,26 +28,26 @@ def draw_ellipses() -> Figure:
     axes = figure.subplots()
     axes.set(aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
     x, y = np.meshgrid(np.linspace(-1.0, 2.4, 60), np.linspace(-0.4, 1.9, 60))
-    data, theta, fisher = solve_two_clients()
-    w0 = theta.mean(0)
+    theta = [np.array(solution) for solution, *_ in BOWLS]
+    w0, data = np.mean(theta, axis=0), [rows_of_bowl(*bowl) for bowl in BOWLS]
+    I = [importance.fisher(MODEL, w, D) for w, D in zip(theta, data)]
 
     def circle(w: Array) -> Array:
-        D = data[0]
-        return fedprox.objective(PLANE_MODEL, w, w0, D, mu=1.0) - PLANE_MODEL.loss(w, D)
+        return np.sum((w - w0) ** 2, -1) / 2
 
     penalties: list[Callable[[Array], Array]] = [
-        partial(fedcurv.penalty, others=[each], lam=1.0) for each in zip(fisher, theta)
+        partial(fedcurv.penalty, others=[each], lam=1.0) for each in zip(I, theta)
     ]
     for colour, penalty in zip(COLOURS[1:], (*penalties, circle)):
         look: dict[str, Any] = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}
         axes.contour(x, y, penalty(np.stack([x, y], -1)), PENALTIES, colors=[colour], **look)
     for w, text, shift in (
-        (theta[0], "solution of client 1", (10, -14)),
-        (theta[1], "solution of client 2", (-8, 62)),
-        (w0, "$w^t$", (-4, 22)),
+        (theta[0], "solution of client 1", (-40, 36)),
+        (theta[1], "solution of client 2", (-128, -46)),
+        (w0, "$w^t$", (-4, -36)),
     ):
         axes.plot(*w, "kx", markersize=5)
-        axes.annotate(text, w, shift, textcoords="offset points", fontsize=9)
+        axes.annotate(text, tuple(w), shift, textcoords="offset points", fontsize=9)
     return figure
 
 

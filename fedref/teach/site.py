@@ -43,7 +43,9 @@ LINKS = {
 #: A page with more sections than that has a list of them.
 MANY = 9
 #: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
-SUBSCRIPT = re.compile(r"(?<![^\WΣ∇])([^\W\d_][\u0302\u0304*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?)(?!\w)")
+SUBSCRIPT = re.compile(
+    r"(?<![^\WΣ∇Δ∂])([^\W_][\u0302\u0304*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?|eff)(?![^\Wᵀᵗ])"
+)
 
 
 def text_html(self: Any, tokens: Any, i: int, options: Any, env: Any) -> str:

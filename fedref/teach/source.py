@@ -7,10 +7,11 @@ A formula stands once, in the comment behind its tag, on the line that computes 
 Symbols are those of the table in the file's docstring. This module holds no formula of its own.
 """
 
-import ast
 import importlib
 import inspect
 import re
+import sys
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -47,14 +48,6 @@ def modules() -> list[ModuleType]:
 # ---- places --------------------------------------------------------------------------------------
 
 
-def find(module: ModuleType, name: str) -> Any:
-    """Return a function or class of a module by its dotted name; None if there is none."""
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
-
-
 def place(module: ModuleType, line: int) -> str:
     """Return a line of a module as FILE:LINE, from the repository's root."""
     return f"{Path(inspect.getfile(module)).relative_to(ROOT).as_posix()}:{line}"
@@ -62,30 +55,24 @@ def place(module: ModuleType, line: int) -> str:
 
 def place_and_code(function: Any) -> tuple[str, str]:
     """Return the place of a function or class, and its code from the left margin."""
-    module = inspect.getmodule(function)
-    assert module
+    module: Any = inspect.getmodule(function)
     lines, line = inspect.getsourcelines(function)
     return place(module, line), inspect.cleandoc(" \n" + "".join(lines))
 
 
-def function_at(module: ModuleType, line: int) -> str:
-    """Return the innermost function or method that holds a line, dotted; "" if none does."""
-    around = [name for name, first, last in definitions(module) if first <= line <= last]
-    return around[-1] if around else ""
-
-
-@cache
-def definitions(module: ModuleType) -> list[tuple[str, int, int]]:
-    """Return (dotted name, first line, last line) of a module's functions, classes and methods."""
-
-    def walk(node: Any, within: str) -> Iterator[tuple[str, int, int]]:
-        for inner in node.body:
-            if isinstance(inner, ast.FunctionDef | ast.ClassDef):
-                yield within + inner.name, inner.lineno, inner.end_lineno or inner.lineno
-            if isinstance(inner, ast.ClassDef):
-                yield from walk(inner, f"{inner.name}.")
-
-    return list(walk(ast.parse(inspect.getsource(module)), ""))
+def functions_in(home: Any) -> Iterator[Any]:
+    """Yield the functions that a module or class defines, and those of its classes, in order."""
+    name = getattr(home, "__module__", home.__name__)
+    for value in vars(home).values():
+        value = inspect.unwrap(value) if callable(value) else value
+        if getattr(value, "__module__", "") != name:
+            continue
+        if inspect.isclass(value):
+            yield from functions_in(value)
+        elif (
+            inspect.isfunction(value) and value.__code__.co_filename[0] != "<"
+        ):  # not a dataclass's
+            yield value
 
 
 # ---- tags and equations --------------------------------------------------------------------------
@@ -129,13 +116,17 @@ class Equation(NamedTuple):
     tag: str
     left: str
     formula: str
-    module: ModuleType
-    function: str  # dotted where it is a method
+    function: Any
     line: int  # of the tag
 
     @property
     def text(self) -> str:
         return f"{self.left} = {self.formula}" if self.left else self.formula
+
+    @property
+    def place(self) -> str:
+        """Where it stands, such as fedref/algorithms/per_fedavg.py:63."""
+        return place(sys.modules[self.function.__module__], self.line)
 
 
 @cache
@@ -146,13 +137,20 @@ def equations() -> tuple[Equation, ...]:
 
 @cache
 def equations_in(module: ModuleType) -> tuple[Equation, ...]:
-    """Return every tagged line of a file."""
-    lines = enumerate(inspect.getsource(module).splitlines(), 1)
-    return tuple(
-        Equation(match[1], match[2] or "", match[3] or "", module, function_at(module, n), n)
-        for n, text in lines
-        if (match := TAGGED.search(text))
+    """Return every tagged line of a file's functions."""
+    equations = (
+        Equation(match[1], match[2] or "", match[3] or "", function, number)
+        for function in functions_in(module)
+        for number, text in number_lines(function)
+        if (match := TAGGED.search(text.rstrip()))
     )
+    return tuple(dict.fromkeys(equations))  # a method may have two names
+
+
+def number_lines(function: Any) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a function with their numbers."""
+    lines, first = inspect.getsourcelines(function)
+    return enumerate(lines, first)
 
 
 # ---- docstrings of papers' files -----------------------------------------------------------------
@@ -221,10 +219,13 @@ def spec_code(paper: str) -> str:
 
 def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
     """Yield (line, code) of what the specification has of a tag: short functions, or lines of code."""
-    for module, number, text in tag_lines().get(tag, []):
-        name = function_at(spec, number) if module is spec else ""
-        lines, first = inspect.getsourcelines(find(spec, name)) if name else ([], 0)
-        if 0 < len(lines) <= SHORT:
-            yield first, inspect.cleandoc(" \n" + "".join(lines))
-        elif lines and text.partition("  # ")[2]:
-            yield number, text
+    tagged = {line.number for line in tag_lines().get(tag, []) if line.module is spec}
+    for function in functions_in(spec):
+        lines = dict(number_lines(function))
+        if tagged & {*lines} and len(lines) <= SHORT:
+            yield min(lines), textwrap.dedent("".join(lines.values())).strip()
+        for number in sorted(tagged & {*lines}) if len(lines) > SHORT else ():
+            rest = [text for n, text in lines.items() if n >= number]
+            code = inspect.getblock(rest) if rest[0].lstrip().startswith("def ") else rest[:1]
+            if "  # " in rest[0]:
+                yield number, textwrap.dedent("".join(code)).strip()

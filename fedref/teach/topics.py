@@ -69,18 +69,13 @@ def tag_text(tag: str) -> str:
     named = (
         f"{source.place(line.module, line.number)} {line.text}" for line in source.tag_lines()[tag]
     )
-    by_hand = (
-        join(pages.words(e), pages.formulae([e]), pages.fence(f"python {place}", code))
-        for e in source.equations()
-        if e.tag == tag
-        for place, code in [source.place_and_code(source.find(e.module, e.function))]
-    )
+    by_hand = (e for e in source.equations() if e.tag == tag)
     claims = dict.fromkeys(proof.claim for proof in proofs.PROOFS if proof.tag == tag)
     labels = pages.algorithms_of(pages.paper_of(tag))
     return join(
         f"# [{tag}]",
         section("Where it is named", pages.items(named)),
-        section("By hand", *by_hand),
+        section("By hand", *pages.equation_parts(by_hand)),
         section("What `fedref check` proves", pages.items(claims)),
         section("Worked example", pages.example_text(labels[0])) if labels else "",
     )

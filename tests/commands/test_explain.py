@@ -6,7 +6,7 @@ from running import main, refused
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
-from fedref.teach import pages, source, topics
+from fedref.teach import source, topics
 from fedref.teach.exercises import EXERCISES
 
 
@@ -22,7 +22,7 @@ def test_every_tag_is_explained_with_its_line(tag, capsys):
     out = capsys.readouterr().out
     for equation in source.equations():
         if equation.tag == tag:
-            assert pages.location(equation) in out
+            assert equation.place in out
             assert equation.text in out
 
 

@@ -148,8 +148,8 @@ LINEAR = [
 
 def values_of_calls(equation: Equation) -> Iterator[dict[str, Any]]:
     """Yield the arguments, by name, of the calls that may run an equation's line."""
-    owner, _, name = equation.function.rpartition(".")
-    kind = getattr(equation.module, owner) if owner else None
+    owner, _, name = equation.function.__qualname__.rpartition(".")
+    kind = getattr(module_of(equation), owner) if owner else None
     if kind is None:
         yield from (VALUES | other for other in OTHERS.get(name, [{}]))
     elif issubclass(kind, algorithm.Algorithm):
@@ -162,10 +162,13 @@ def values_of_calls(equation: Equation) -> Iterator[dict[str, Any]]:
                        "z": model.logits(w, batch.X), "y": batch.y}  # fmt: skip
 
 
+def module_of(equation: Equation) -> Any:
+    return inspect.getmodule(equation.function)
+
+
 def run_line(equation: Equation) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return what a call of the function returns, and its local variables around the line's last run."""
-    function = operator.attrgetter(equation.function)(equation.module)
-    function = inspect.unwrap(function)
+    function = equation.function
     for values in values_of_calls(equation):
         notes: list[tuple[int, dict[str, Any]]] = []
 
@@ -188,7 +191,7 @@ def run_line(equation: Equation) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         for (number, before), (_, after) in reversed(list(pairwise(notes))):
             if number == line:
                 return result, before, after
-    raise AssertionError(f"no call runs {equation.module}:{equation.line}")
+    raise AssertionError(f"no call runs {equation.place}")
 
 
 def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
@@ -245,7 +248,7 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
         }
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
-    if model is not None and equation.module is apfl and "a" in values:
+    if model is not None and module_of(equation) is apfl and "a" in values:
         # one value for each unit, repeated for the unit's parameters
         env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
@@ -257,7 +260,7 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     if "F_old" in values:
         env["F"] = values["F_old"]
     return env | {
-        row.symbol: values[row.name] for row in symbols(equation.module) if row.name in values
+        row.symbol: values[row.name] for row in symbols(module_of(equation)) if row.name in values
     }
 
 
@@ -296,7 +299,7 @@ def statement_at(equation: Equation) -> ast.stmt:
         return getattr(node, "test", getattr(node, "iter", node)).end_lineno
 
     inner = (ast.FunctionDef, ast.ClassDef)
-    tree = ast.walk(ast.parse(inspect.getsource(equation.module)))
+    tree = ast.walk(ast.parse(inspect.getsource(module_of(equation))))
     nodes = [x for x in tree if isinstance(x, ast.stmt) and not isinstance(x, inner)]
     nodes = [node for node in nodes if last_line(node) >= equation.line]
     return min(nodes, key=lambda node: (max(node.lineno - equation.line, 0), -node.lineno))
@@ -313,5 +316,5 @@ def compute_both(equation: Equation) -> tuple[Any, Any]:
             values = after
         case _:
             return first_part(result), formula
-    names = dict(vars(equation.module))
+    names = dict(vars(module_of(equation)))
     return first_part(eval(ast.unparse(where), names, dict(values))), formula

@@ -10,16 +10,16 @@ from fedref.models import MODELS
 from fedref.teach import pages, source
 from fedref.teach.formula import mathml, parse
 
-OF_MODELS = {
-    name: [e for *_, equations in pages.model_functions(name) for e in equations] for name in MODELS
-}
+OF_MODELS = {name: pages.model_equations(cls) for name, cls in MODELS.items()}
 #: The linear models' formulae are evaluated; those of networks are only read.
 LINEAR = [e for name in ("logistic", "binary-logistic", "svm") for e in OF_MODELS[name]]
 EVALUATED = [*(equation for equation in source.equations() if equation.formula), *LINEAR]
 
 
 @pytest.mark.parametrize(
-    "equation", EVALUATED, ids=lambda e: f"{e.tag}:{e.module.__name__[7:]}.{e.function}"
+    "equation",
+    EVALUATED,
+    ids=lambda e: f"{e.tag}:{e.function.__module__[7:]}.{e.function.__qualname__}",
 )
 def test_a_formula_gives_what_its_line_computes_and_with_a_wrong_sign_does_not(equation):
     got, expected = compute_both(equation)
@@ -39,7 +39,9 @@ def test_every_equation_can_be_read_and_has_its_words():
     for equation in (*source.equations(), *(e for of in OF_MODELS.values() for e in of)):
         assert equation.text == "" or mathml(equation.text)
     assert all(
-        pages.words(e) for e in source.equations() if e.formula and not re.search("[≤≥]", e.formula)
+        pages.words(e.function)
+        for e in source.equations()
+        if e.formula and not re.search("[≤≥]", e.formula)
     )
 
 
