@@ -86,11 +86,11 @@ TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
 
 
 @cache
-def judge_with(*names: str) -> Callable[[Case], dict[str, Any]]:
-    """Return the judge's `answer` with these mistakes. Raises ErratumError where they do not fit."""
+def judge_with(*names: str | Mistake) -> Callable[[Case], dict[str, Any]]:
+    """Return the judge's `answer` with these mistakes, by name or as they are; they must fit."""
     texts = dict(TEXTS)
     for name in names:
-        for edit in MISTAKES[name].edits:
+        for edit in (MISTAKES[name] if isinstance(name, str) else name).edits:
             edited = {module: replace(text, edit) for module, text in texts.items()}
             if sum(edited[module] != text for module, text in texts.items()) != 1:
                 raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
@@ -145,7 +145,7 @@ def gradient_by_differences(f: Any, w: Array, D: Any) -> Array:
     return real + 1j * size * (8 * near - far) / (12 * t)
 
 
-def answer(case: Case, *names: str) -> dict[str, Any]:
+def answer(case: Case, *names: str | Mistake) -> dict[str, Any]:
     """Return what the specification with these mistakes answers; {} where it has no such part."""
     with np.errstate(all="ignore"):
         try:

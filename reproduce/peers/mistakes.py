@@ -1,11 +1,11 @@
-"""Mistakes of projects: the specification with a known one of the suite's, or a few lines here.
+"""Mistakes of projects: the specification with a known one of the suite's, or of errata.txt beside.
 
-A row of projects.toml names the mistakes under `equals`. Most are the suite's own
-(`fedref.conformance.errata`); where the specification has no such part, or nobody else makes the
-mistake, the few lines that the project computes stand here.
+A row of projects.toml names the mistakes under `equals`. Where the specification has no such part (a
+client, or a server, in the middle of a run), the few lines that the project computes stand here.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,26 +30,6 @@ def batches(data: Any, rows: Array, first: int = 0) -> list[Batch]:
     """Return the batch of each step; rows count from `first`, a row of −1 is padding."""
     X, y = data["X"][first:], data["y"][first:]
     return [Batch(X[i[i >= 0]], y[i[i >= 0]]) for i in rows]
-
-
-def prox_away_and_late(case: Case) -> Outputs:
-    """Push clients away from the server's model, after the gradient step."""
-    model, h, given = open_case(case)
-    w = start = given["server"]["w"]
-    for D in batches(given["data"], given["rows"]["D"]):
-        w = w - h.lr * model.grad(w, D)
-        w = w + h.lr * h.mu * (w - start)
-    return {"upload.w": w}
-
-
-def prox_anchored_at_steps(case: Case) -> Outputs:
-    """Anchor the penalty at the direction of the last step: a pull to a gradient, not to a model."""
-    model, h, given = open_case(case)
-    w = before = given["server"]["w"]
-    for D in batches(given["data"], given["rows"]["D"]):
-        before = h.mu * (w - before) + model.grad(w, D)
-        w = w - h.lr * before
-    return {"upload.w": w}
 
 
 Step = Callable[[Any, Any, Array, Array, Array, Batch], tuple[Array, Array, Array]]
@@ -90,33 +70,6 @@ def trained_alone(model: Any, h: Any, w: Array, v: Array, a: Array, D: Batch) ->
     return end_w, end_v, (end_v - end_w) @ mix(g_v, g_w, a) + 0.02 * a
 
 
-def feddyn_with_fedavg_steps(case: Case) -> Outputs:
-    """Keep h_k and α from the clients; take θ off once at the server, not off each θ_k."""
-    model, h, given = open_case(case)
-    w, K, out = given["state"]["server"]["w"], 2, {}
-    drift = np.zeros_like(w)
-    for plan in given["plans"]:
-        ends = []
-        for k, first in enumerate(given["data"]["offsets"][:-1]):
-            end = w
-            for D in batches(given["data"], plan["rows"]["D"][k], first):
-                end = end - h.lr * model.grad(end, D)
-            ends.append(end)
-        drift = drift - h.alpha / K * (sum(ends) - w)
-        w = sum(ends) / K - drift / h.alpha
-        out[f"{plan['round']}.server.w"] = w
-    return out
-
-
-def meta_sgd_cut_short(case: Case) -> Outputs:
-    """Leave out second derivatives, and give α the gradient of θ."""
-    model, _, given = open_case(case)
-    S, Q = (Batch(given[name]["X"], given[name]["y"]) for name in "SQ")
-    theta, alpha = given["theta"], given["alpha"]
-    g = model.grad(theta - alpha * model.grad(theta, S), Q)
-    return {"g_theta": g, "g_alpha": g}
-
-
 def adam_afresh(case: Case) -> Outputs:
     """Begin the server's Adam anew: no moments, no count of steps."""
     kept = ("server.theta", "server.w")
@@ -131,34 +84,25 @@ def adam_with_corrected_rate(case: Case) -> Outputs:
     return answer(case._replace(hyper={**h, "server_lr": rate}))
 
 
-OWN: dict[tuple[str, ...], Callable[[Case], Outputs]] = {
-    ("the penalty's anchor is overwritten by the step's direction",): prox_anchored_at_steps,
-    (
-        "the penalty's sign is turned",
-        "the proximal step follows the gradient step",
-    ): prox_away_and_late,
-    (
-        "first order: the inner step's graph was cut",
-        "the α-gradient is the θ-gradient",
-    ): meta_sgd_cut_short,
-    ("Deng's APFL without the factor α",): deng(without_factor),
-    (
-        "Deng's APFL applies each global gradient twice",
-        "Deng's APFL: v's gradient after w's step",
-    ): deng(twice_and_late),
-    ("Deng's APFL in the form of FedRep's code",): deng(trained_alone, is_stored_mixed=True),
-    (
-        "FedDyn's clients take FedAvg's steps",
-        "FedDyn's server takes θ off once",
-    ): feddyn_with_fedavg_steps,
-    ("the server's Adam starts afresh every round",): adam_afresh,
-    ("FedOpt with Adam's corrected rate, a round ahead",): adam_with_corrected_rate,
+_, *BLOCKS = Path(__file__).with_name("errata.txt").read_text("utf-8").split("\n\n")
+MORE = {mistake.name: mistake for mistake in map(errata.parse, BLOCKS)}
+OWN: dict[str, Callable[[Case], Outputs]] = {
+    "Deng's APFL without the factor α": deng(without_factor),
+    "Deng's APFL applies each global gradient twice; Deng's APFL: v's gradient after w's step": deng(
+        twice_and_late
+    ),
+    "Deng's APFL in the form of FedRep's code": deng(trained_alone, is_stored_mixed=True),
+    "the server's Adam starts afresh every round": adam_afresh,
+    "FedOpt with Adam's corrected rate, a round ahead": adam_with_corrected_rate,
 }
 
 
 def outputs_with(case: Case, *names: str) -> Outputs:
     """Return what a program with these mistakes answers."""
-    return OWN[names](case) if names in OWN else errata.answer(case, *names)
+    both = "; ".join(names)
+    if both in OWN:
+        return OWN[both](case)
+    return errata.answer(case, *([MORE[both]] if both in MORE else names))
 
 
 def find_names(outputs: Outputs, case: Case) -> tuple[str, ...]:

@@ -87,16 +87,3 @@ def write(
     text = f'{{{head}, "mistakes": [\n{parts[0]}\n], "cases": [\n{parts[1]}\n]}}\n'
     (to / "index.json").write_text(text, "utf-8")
     (to / SEAL).write_text(sha256(text.encode()).hexdigest() + "\n")
-
-
-def pack_release(where: Path, licence: Path) -> bytes:
-    """Return the vectors as one archive, the same bytes every time: for projects without fedref."""
-    files = sorted(path for path in where.rglob("*") if path.is_file())
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for path in (*files, licence):
-            name = path.relative_to(where).as_posix() if path != licence else "LICENSE"
-            info = zipfile.ZipInfo(f"fedref-vectors-{VERSION}/{name}")
-            info.compress_type = zipfile.ZIP_STORED  # compressed bytes depend on zlib's version
-            archive.writestr(info, path.read_bytes())
-    return stream.getvalue()

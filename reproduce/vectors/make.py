@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-import fedref
 from fedref import conformance
 from fedref.conformance import errata, suite, vectors
 from fedref.conformance.backends import load_backend
@@ -205,22 +204,16 @@ def update_readme(text: str) -> str:
     return f"{before}{start}```text\n{protocol}\n```{end}{rest.partition(end)[2]}"
 
 
-ARCHIVE = f"fedref-vectors-{vectors.VERSION}.zip"
-
-
 def describe_mistakes() -> list[dict[str, str]]:
     """Return the index's entries for the known mistakes."""
     mistakes = errata.MISTAKES.values()
     return [{"name": m.name, "tag": m.tag, "kind": m.kind, "line": m.why} for m in mistakes]
 
 
-def read_commit(where: Path) -> str:
-    """Return the commit that the vectors are made at; outside a checkout, what the index says."""
+def read_commit() -> str:
+    """Return the commit that the vectors are made at."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    found = subprocess.run(command, capture_output=True, text=True)
-    if not found.returncode:
-        return found.stdout.strip()
-    return str(vectors.read_index(where).get("commit", "")) if where.exists() else ""
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
@@ -228,22 +221,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the golden vectors.")
     option = parser.add_argument
     option("to", nargs="?", type=Path, default=vectors.folder())
-    option("--zip", action="store_true", help=f"only pack the existing vectors into {ARCHIVE}")
     option("--peers", nargs="+", choices=PEERS, default=[],
            help="only measure to how many digits these libraries agree")  # fmt: skip
     given = parser.parse_args()
-    if given.zip:
-        licence = Path(fedref.__file__).parents[1] / "LICENSE"
-        Path(ARCHIVE).write_bytes(files.pack_release(given.to, licence))
-        print(ARCHIVE)
-        return
     if given.peers:
         cases = vectors.read(given.to)
         for name in given.peers:
             cases = [with_peer_digits(case, name) for case in cases]
     else:
         cases = list(keep_peer_digits([complete(case) for case in all_cases()], given.to))
-    files.write(cases, given.to, describe_mistakes(), read_commit(given.to))
+    files.write(cases, given.to, describe_mistakes(), read_commit())
     readme = given.to / "README.md"
     if readme.exists():
         readme.write_text(update_readme(readme.read_text("utf-8")), "utf-8")
