@@ -109,7 +109,7 @@ def run(
         experiment = resolve_experiment(experiment, loader, (lambda text: None) if silent else say)
     if dry_run:
         if out is not None:
-            run_directory.refuse_other(experiment, out)
+            run_directory.is_begun(experiment, out)  # or refused
         if not quiet:
             print(config.toml_text(experiment), end="")
         return 0

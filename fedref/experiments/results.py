@@ -44,14 +44,14 @@ class Run(NamedTuple):
     """The results of a run.
 
     records : one for each unit, in the same order. directory : the run directory, if there is one.
-    scales : the sizes of the smallest and of the largest feature; (1, 1) if the run was loaded.
+    note : what the table does not show; "" if the run was loaded.
     """
 
     experiment: Experiment
     units: list[Unit]
     records: list[Record]
     directory: Path | None = None
-    scales: tuple[float, float] = (1.0, 1.0)
+    note: str = ""
 
     def __repr__(self) -> str:
         """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
@@ -64,8 +64,9 @@ class Run(NamedTuple):
         return f"<Run {self.experiment.name}, round {done}: {', '.join(ends)}{more}>"
 
     def __str__(self) -> str:
-        """Return the text that `fedref run` prints: the table, and notes on what it does not show."""
-        return "\n\n".join([heading(self), markdown(printed_table(self)), *notes(self)])
+        """Return the text that `fedref run` prints: the table, and a note on what it does not show."""
+        texts = heading(self), markdown(printed_table(self)), self.note
+        return "\n\n".join(filter(None, texts))
 
     # -- rows and tables
 
@@ -247,13 +248,13 @@ class Run(NamedTuple):
             write_atomically(directory / name, content)
 
     def _repr_html_(self) -> str:
-        """Return the table, its notes and the curves as HTML, for a notebook."""
+        """Return the table, its note and the curves as HTML, for a notebook."""
 
         table = ""
         for i, row in enumerate(printed_table(self)):
             tag = "td" if i else "th"
             table += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-        below = "".join(f"<p>{escape(note)}</p>" for note in notes(self))
+        below = f"<p>{escape(self.note)}</p>" * bool(self.note)
         picture = plots.as_html(plots.curves(self.table()))
         return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
 
@@ -339,44 +340,21 @@ def heading(run: Run) -> str:
     return f"{what}, over {over}; (clients): mean over clients"
 
 
-def scales_of(loaded: LoadedExperiment) -> tuple[float, float]:
-    """Return the root mean square of the smallest and of the largest feature, on some training rows.
-
-    (1, 1) if the features are standardised already, or cannot be.
-    """
+def note_on_scales(loaded: LoadedExperiment) -> str:
+    """Return a note if features are large or differ much in size, on some training rows; else ""."""
     federation = loaded.federation
     rows = federation.train.rows
     X = federation.batch(rows[:: max(1, len(rows) // ROWS)]).X
-    if (
-        federation.parameters.get("scaling") in ("none", "unit")
-        and not federation.source.vocabulary
-    ):
-        rms = np.sqrt(np.mean(np.square(X), 0))
-        if rms.any():
-            # all pixels have one unit; small ones are just black in most images
-            least = rms.max() if federation.source.image else rms[rms > 0].min()
-            return float(least), float(rms.max())
-    return 1.0, 1.0
-
-
-def notes(run: Run) -> list[str]:
-    """Return the notes below the table: a line for each problem, with the option that may help."""
-    lines, steps = [], {}
-    for label, algorithm in run.experiment.algorithms.items():
-        name = "lr" if hasattr(algorithm, "lr") else "beta"
-        if hasattr(algorithm, name) and not any(key.endswith(name) for key in run.experiment.sweep):
-            steps[label] = f"{name} = {getattr(algorithm, name):g}"
-    if len({text.partition(" = ")[2] for text in steps.values()}) > 1:
-        sizes = ", ".join(f"{label} {text}" for label, text in steps.items())
-        lines.append(f"Note: step sizes differ ({sizes}), which may change the ranking.")
-    least, largest = run.scales
-    if largest > LARGE or largest > RATIO * least:
-        sizes = f"{least:.2g} to {largest:.2g}" if least < largest else f"{largest:.2g}"
-        lines.append(
-            f"Note: features have a root mean square of {sizes}: --set split.scaling=standardise may "
-            "help."
-        )
-    return lines
+    raw = federation.parameters.get("scaling") in ("none", "unit")
+    rms = np.sqrt(np.mean(np.square(X), 0))
+    if not raw or federation.source.vocabulary or not rms.any():
+        return ""
+    # all pixels have one unit; small ones are just black in most images
+    least, largest = rms.max() if federation.source.image else rms[rms > 0].min(), rms.max()
+    if largest <= LARGE and largest <= RATIO * least:
+        return ""
+    sizes = f"{least:.2g} to {largest:.2g}" if least < largest else f"{largest:.2g}"
+    return f"Note: features have a root mean square of {sizes}: --set split.scaling=standardise may help."
 
 
 # ---- rows as text --------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
+from fedref.datasets import manifest_of, write_manifest
 from fedref.experiments import run_directory
 from fedref.experiments.config import Experiment, compose
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.parallel import Board, WorkerProcesses, run_single_threaded
 from fedref.experiments.progress import SILENT, Progress, console_progress
-from fedref.experiments.results import Run, scales_of
+from fedref.experiments.results import Run, note_on_scales
 from fedref.experiments.unit import (
     LOCAL,
     Engine,
@@ -244,10 +245,9 @@ def execute(
 
     def run_all() -> Run:
         first = load_experiment(work[0].experiment, loader)
-        done = partial(Run, experiment, work, directory=directory, scales=scales_of(first))
+        done = partial(Run, experiment, work, directory=directory, note=note_on_scales(first))
         if directory is not None:
             run_directory.refuse_strangers(directory, work)
-            run_directory.check_split(directory, first.whole)
         elif workers == 1 and executor is None:  # nothing to share: no file is needed
             return done([*run_in_memory(work, loader, progress)])
         folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
@@ -256,6 +256,7 @@ def execute(
             with closing(Board(how.directory / run_directory.QUEUE, len(work))) as board:
                 run = done(complete_units(work, loader, how, board, progress, workers, executor))
                 if directory is not None:
+                    write_manifest(manifest_of(first.whole), directory / "split.json")
                     run.write(directory)
                     if board.is_alone():
                         run_directory.remove_partial_files(directory)

@@ -1,10 +1,10 @@
 """A run directory: its files, and how they are written and read. It is also the queue of the run.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
-on), split.json (the exact split), checkpoints/ (a file for each unit: the only way from a unit to its
-results), on request parameters/ (states of chosen rounds); and made of the units' files
-metrics.csv (a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and
-client), summary.md, summary.csv, curves.png.
+on), checkpoints/ (a file for each unit: the only way from a unit to its results), on request parameters/
+(states of chosen rounds); and at the end split.json (the exact split), metrics.csv (a row per algorithm
+and round), clients.csv (a row per algorithm, evaluated round and client), summary.md, summary.csv,
+curves.png.
 """
 
 import errno
@@ -31,13 +31,10 @@ from fedref.boundary.files import (
     sync_folder,
     write_atomically,
 )
-from fedref.datasets import manifest_of, write_manifest
-from fedref.datasets.manifest import read as read_manifest
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import LoadedExperiment, Record, Unit
-from fedref.rounds.federation import Federation
 from fedref.rounds.threads import blas
 
 #: What a run writes to its directory. The queue says that fedref made it: it is written first.
@@ -86,41 +83,33 @@ def begin_run(experiment: Experiment, out: Path) -> None:
     """Write config.toml and environment.json; refuse a folder that holds another run's work."""
     algorithms = map(type, experiment.algorithms.values())
     names.require_importable(experiment.model["name"], experiment.data["name"], *algorithms)
-    refuse_other(experiment, out)
-    path, text = out / "config.toml", config.toml_text(experiment)
+    begun = is_begun(experiment, out)
     with disk_errors(out, resumable=True):
         make_folder(out / "checkpoints")
-        begun = path.is_file() and path.read_text(encoding="utf-8") == text
         (out / QUEUE).touch()
         sync_folder(out)
-        if not has_saved(out):
-            (out / "split.json").unlink(missing_ok=True)  # of a start that saved nothing
         if not begun:
             write_environment(out)
-            write_atomically(path, text.encode())
+            write_atomically(out / "config.toml", config.toml_text(experiment).encode())
 
 
-def has_saved(out: Path) -> bool:
-    """Return whether a run has saved any of its work."""
-    return any(any((out / name).glob("*.ckpt")) for name in ("checkpoints", "parameters"))
-
-
-def refuse_other(experiment: Experiment, out: Path) -> None:
-    """Refuse a folder that holds another run's work, or files that no run has written."""
-    path, text = out / "config.toml", config.toml_text(experiment)
+def is_begun(experiment: Experiment, out: Path) -> bool:
+    """Return whether a folder holds this run; refuse another's work, and files that no run has written."""
     foreign = [name for name in WRITTEN if os.path.lexists(out / name)]
     if foreign and not (out / QUEUE).exists():
         raise FedrefError(
             f"{out}: holds {foreign[0]}, which fedref did not write; expected another --out"
         )
-    if path.is_file() and has_saved(out):
-        begun = path.read_text(encoding="utf-8")
+    path, text = out / "config.toml", config.toml_text(experiment)
+    begun = path.read_text(encoding="utf-8") if path.is_file() else ""
+    saved = any(any((out / name).glob("*.ckpt")) for name in ("checkpoints", "parameters"))
+    if begun not in ("", text) and saved:
         others = [line for line in text.splitlines() if line not in begun.splitlines()]
-        if begun != text:
-            raise FedrefError(
-                f"{out} already holds a run: `fedref resume {out}`, or another --out "
-                f"(that run has not {', '.join(others[:1]) or 'the same values'})"
-            )
+        raise FedrefError(
+            f"{out} already holds a run: `fedref resume {out}`, or another --out "
+            f"(that run has not {', '.join(others[:1]) or 'the same values'})"
+        )
+    return begun == text
 
 
 def new_directory(name: str) -> Path:
@@ -179,18 +168,6 @@ def compare_environment(directory: Path) -> str:
         return f"{path.name} was gone or damaged: whether the last digits will match is unknown"
     differs = [f"{k} {then[k]}, now {now}" for k, now in environment().items() if then[k] != now]
     return f"begun with {'; '.join(differs)}: the last digits may differ" if differs else ""
-
-
-def check_split(directory: Path, federation: Federation) -> None:
-    """Write split.json; if it exists, raise a DataError unless the split is the same."""
-    path, manifest = directory / "split.json", manifest_of(federation)
-    if not path.exists():
-        write_manifest(manifest, path)
-    elif read_manifest(path)["sha256"] != manifest["sha256"]:
-        raise DataError(
-            f"{path}: the data or the split has changed since this run began; "
-            "expected the same, or another --out"
-        )
 
 
 UNIT, CONFIG, DATA = "unit", "config.toml", "the data or the split"

@@ -184,7 +184,7 @@ def test_labels_that_are_words_are_said_and_kept(here, capsys):
     assert "fedref: labels are encoded as 0 = cat, 1 = dog\n" in capsys.readouterr().err
     assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
     np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
-    assert "the data or the split has changed" in refused(capsys, "resume", "a")
+    assert "the data or the split changed after" in refused(capsys, "resume", "a")
 
 
 def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(here, capsys):

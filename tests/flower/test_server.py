@@ -340,5 +340,5 @@ def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
         return checkpoint.dumps(value._replace(n_train=value.n_train - 1))
 
     wires.change = other_rows
-    with pytest.raises(DataError, match="the data or the split has changed"):
+    with pytest.raises(DataError, match="the data or the split changed after"):
         far(tmp_path, experiment, wires)
