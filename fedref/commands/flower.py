@@ -56,9 +56,9 @@ def check(part: Path) -> None:
 
     part : the node's part
     """
-    from fedref.flower.node import read_part
+    from fedref.flower.node import facts_of, read_part
 
-    facts = read_part(part).facts
+    facts = facts_of(read_part(part))
     print(f"features {facts.features}, labels {', '.join(map(str, facts.labels))}")
-    for k, n_train, n_test in zip(facts.clients, facts.n_train, facts.n_test):
+    for k, n_train, n_test in facts.sizes.T:
         print(f"client {k}: {n_train} training rows, {n_test} test rows")

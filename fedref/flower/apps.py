@@ -6,12 +6,12 @@ part, `state` the folder of its clients' states. Everything else is in the app's
 
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fedref.boundary.errors import FedrefError
@@ -20,15 +20,11 @@ from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
-from fedref.flower.messages import MessageError
 from fedref.flower.node import answer
 from fedref.flower.server import serve
 
 #: Seconds between looks for answers.
 PAUSE = 0.2
-#: The names of Flower's errors, by their numbers.
-ERRORS = {code: name.lower().replace("_", " ") for name, code in vars(ErrorCode).items()
-          if isinstance(code, int)}  # fmt: skip
 #: What the values in [tool.flwr.app.config] may be.
 OPTIONS = (Entry("clients", int, bounds=Bounds(1)), Entry("limit", float, bounds=Bounds(0)))
 
@@ -39,15 +35,10 @@ def content_of(data: bytes) -> RecordDict:
     return RecordDict({"fedref": ArrayRecord({"message": array})})
 
 
-def bytes_of(content: Any) -> bytes:
-    """Return the bytes in a message."""
-    try:
-        data = content["fedref"]["message"].data
-    except Exception as error:  # it holds other records
-        raise MessageError("sends no message of fedref's") from error
-    if not isinstance(data, bytes):
-        raise MessageError("sends no bytes")
-    return data
+def bytes_of(content: Any) -> Any:
+    """Return what should be the bytes of a message; None if it holds something else."""
+    with suppress(Exception):
+        return content["fedref"]["message"].data
 
 
 class OverGrid:
@@ -59,7 +50,7 @@ class OverGrid:
     def nodes(self) -> Collection[int]:
         return set(self.grid.get_node_ids())
 
-    def ask(self, requests: Mapping[int, bytes], limit: float) -> Mapping[int, bytes | str]:
+    def ask(self, requests: Mapping[int, bytes], limit: float) -> Mapping[int, Any]:
         """Send the requests and wait for the answers; only the node that was asked can give one."""
         asked = [
             Message(content_of(data), node, "train", ttl=max(limit, 1.0))
@@ -67,29 +58,21 @@ class OverGrid:
         ]
         ids = list(self.grid.push_messages(asked)) if asked else []
         waiting = {id: node for id, node in zip(ids, requests, strict=True) if id}
-        answers: dict[int, bytes | str] = {
-            node: "is offline" for id, node in zip(ids, requests) if not id
-        }
+        answers: dict[int, Any] = {node: "is offline" for id, node in zip(ids, requests) if not id}
         end = time.monotonic() + limit
-        while waiting and time.monotonic() < end:
+        while waiting and time.monotonic() < end:  # Grid.send_and_receive looks every 3 s only
             for message in self.grid.pull_messages(list(waiting)):
                 node = waiting.pop(message.metadata.reply_to_message_id, None)
-                if node is not None:
-                    answers[node] = self.answer_in(message, node)
-            if waiting:
-                time.sleep(PAUSE)
+                if node is None:
+                    continue
+                if message.has_error():
+                    answers[node] = f"gives no answer (Flower: {message.error.reason})"
+                elif message.metadata.src_node_id != node:
+                    answers[node] = "another node answers in its place"
+                else:
+                    answers[node] = bytes_of(message.content)
+            time.sleep(PAUSE if waiting else 0)
         return answers
-
-    def answer_in(self, message: Message, node: int) -> bytes | str:
-        """Return the bytes of a reply, or why there are none."""
-        if message.has_error():
-            return f"gives no answer (Flower: {ERRORS.get(message.error.code, 'unknown error')})"
-        if message.metadata.src_node_id != node:
-            return "another node answers in its place"
-        try:
-            return bytes_of(message.content)
-        except MessageError as error:
-            return str(error)
 
 
 def experiment_in(folder: Path) -> Experiment:

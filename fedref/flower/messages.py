@@ -1,12 +1,11 @@
 """The messages between the server and a node: checkpoints, never pickled, and checked on arrival.
 
-Each side treats the other as hostile. It compares a message with an example of the tree that it asked
-for (names, types, shapes, dtypes, finite numbers), then checks what the numbers mean.
+Each side treats the other as hostile. It compares a message with the tree that it asked for: names,
+dtypes, shapes, and between which numbers each value must lie. One function does so for every message.
 """
 
 import io
 from collections.abc import Iterable
-from math import isfinite, prod
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
@@ -18,8 +17,6 @@ from fedref.models.numerics import Array
 
 #: Limits for the characters of a word, the rows of a federation, and the numbers in one array.
 MOST_TEXT, MOST_ROWS, MOST_NUMBERS = 200, 10**7, 2**27
-#: Examples of arrays of any length.
-NUMBERS, WORDS = np.zeros(0, np.int64), np.zeros(0, "U1")
 
 
 class MessageError(FedrefError):
@@ -29,68 +26,80 @@ class MessageError(FedrefError):
         super().__init__(printable(reason))
 
 
-class Facts(NamedTuple):
-    """Sizes and kinds of a node's rows. clients : ascending; labels : those that occur.
+class Like(NamedTuple):
+    """Arrays of one kind. shape : None is any length. low, high : of each value; they broadcast."""
 
-    image : height, width and channels, or empty. vocabulary : empty if X holds numbers.
+    dtype: Any
+    shape: tuple[int | None, ...] = ()
+    low: Any = -np.inf
+    high: Any = np.inf
+
+
+class Maybe(NamedTuple):
+    """A tree like this one, or None."""
+
+    like: Any
+
+
+# The types of fields are those of a message; an expected one has a Like in their place.
+
+
+class Facts(NamedTuple):
+    """Sizes and kinds of a node's rows. sizes : clients, training rows, test rows (3, K).
+
+    labels : those that occur. image : height, width and channels, or zeros. vocabulary : empty if X
+    holds numbers.
     """
 
-    clients: Array = NUMBERS
-    n_train: Array = NUMBERS
-    n_test: Array = NUMBERS
-    features: int = 0
-    labels: Array = NUMBERS
-    image: Array = NUMBERS
-    vocabulary: Array = WORDS
+    sizes: Any
+    labels: Any
+    features: Any
+    image: Any
+    vocabulary: Any
 
 
 class Request(NamedTuple):
-    """A task for a node and some of its clients (K,).
+    """A task for a node and some of its clients.
 
-    run : 16 hexadecimal digits. experiment : its stamp. labels : all of the federation. round : how
-    many are done. states : the round after which the state of each client was saved (K,), −1: none.
+    run : a number. unit : its number. round : how many are done. labels : all of the federation.
+    clients : numbers, and the round after which the state of each was saved, −1: none (2, K).
     sent : what the algorithm sends. work : the clients' part of a round; or, to evaluate, whether on
     training rows, too.
     """
 
-    run: str = ""
-    experiment: str = ""
-    unit: int = 0
-    round: int = 0
-    labels: Array = NUMBERS
-    clients: Array = NUMBERS
-    states: Array = NUMBERS
-    sent: Any = None
-    work: Any = None
+    run: Any
+    unit: Any
+    round: Any
+    labels: Any
+    clients: Any
+    sent: Any
+    work: Any
 
 
 class Work(NamedTuple):
-    """The clients' part of a plan: rows, for each role, (K, S, W); steps and per_epoch (K,)."""
+    """The clients' part of a plan: rows, for each role, (K, S, W); steps and per_epoch (2, K)."""
 
     rows: tuple[Array, ...]
     steps: Array
-    per_epoch: Array
 
 
 class ClientAnswer(NamedTuple):
     """A client's result: what it sends, whether it keeps a state, and its log, sorted by name (n,)."""
 
     upload: Any
-    keeps: bool
-    log: Array
+    keeps: Any
+    log: Any
 
 
 def read(data: object) -> Any:
     """Decode a message; MessageError if it is none, or if it unpacks to more than its own size."""
-    require(isinstance(data, bytes), f"sends a {type(data).__name__}, expected bytes")
-    assert isinstance(data, bytes)
     try:
+        if not isinstance(data, bytes):
+            raise TypeError(f"sends a {type(data).__name__}, expected bytes")
         with ZipFile(io.BytesIO(data.partition(b"\n")[2])) as archive:
             size = sum(member.file_size for member in archive.infolist())
-            require(size <= len(data), "sends a packed message, expected arrays as they are")
+        require(size <= len(data), "sends a packed message, expected arrays as they are")
         return checkpoint.loads(data, "its message")
-    except MessageError:
-        raise
     except Exception as error:  # hostile bytes can make a reader raise anything
         raise MessageError(error) from error
 
@@ -102,67 +111,49 @@ def require(holds: object, reason: str) -> None:
 
 
 def check(value: Any, like: Any, name: str, vector: Array | None = None) -> None:
-    """Raise a MessageError unless a tree has the example's types, names, shapes and finite numbers.
+    """Raise a MessageError unless a tree has the names, dtypes, shapes and values of another.
 
-    An axis of length 0 in the example may have any length. vector : an example for arrays that may
-    stand in the place of a number or None, as APFL's importance does once it is computed.
+    The leaves of `like` are Likes, or examples: finite arrays and numbers. vector : may stand in the
+    place of a number or None, as APFL's importance does once it is computed.
     """
-    if not isinstance(like, tuple):
-        right = is_like(value, like)
-        right = right or (vector is not None and not np.ndim(like) and is_like(value, vector))
-    else:
-        right = type(value) is type(like) and len(value) == len(like)
+    if isinstance(like, Maybe):
+        if value is None:
+            return
+        like = like.like
+    if not isinstance(like, tuple | None):
+        like = Like(np.asarray(like).dtype, np.shape(like))
+    is_tree = isinstance(like, tuple) and not isinstance(like, Like)
+    right = type(value) is type(like) and len(value) == len(like) if is_tree else fits(value, like)
+    if not right and vector is not None and not is_tree and (like is None or like.shape == ()):
+        right = fits(value, Like(vector.dtype, vector.shape))
     if not right:
         raise MessageError(f"{name} is {describe(value)}, expected {describe(like)}")
-    if isinstance(like, tuple):
+    if is_tree:
         fields: Iterable[Any] = getattr(like, "_fields", range(len(like)))
         for field, part, example in zip(fields, value, like):
             check(part, example, f"{name}.{field}", vector)
 
 
-def is_like(value: Any, like: Any) -> bool:
-    """Return whether a leaf has the type, dtype and shape of another, and is finite."""
-    if isinstance(like, np.ndarray) and like.ndim:
-        if not isinstance(value, np.ndarray) or value.ndim != like.ndim:
-            return False
-        if like.dtype.kind == "U":
-            return value.dtype.kind == "U" and value.dtype.itemsize <= 4 * MOST_TEXT
-        same = all(n == m or m == 0 for n, m in zip(value.shape, like.shape))
-        return value.dtype == like.dtype and same and bool(np.isfinite(value).all())
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.item() if np.ndim(value) == 0 else value
-    if like is None or isinstance(like, str):
-        return value is None if like is None else isinstance(value, str) and len(value) <= MOST_TEXT
-    same = type(value) is type(np.asarray(like).item())
-    return same and (not isinstance(value, float) or isfinite(value))
+def fits(value: Any, like: Like | None) -> bool:
+    """Return whether a leaf has the dtype and shape of another, and values that may be."""
+    if like is None or not isinstance(value, np.ndarray | np.generic | bool | int | float):
+        return value is like
+    array = np.asarray(value)
+    same = array.ndim == len(like.shape)
+    same = same and all(m in (n, None) for n, m in zip(array.shape, like.shape))
+    if like.dtype is str:
+        return same and array.dtype.kind == "U" and array.dtype.itemsize <= 4 * MOST_TEXT
+    same = same and array.dtype == like.dtype and bool(np.isfinite(array).all())
+    return same and bool(((like.low <= array) & (array <= like.high)).all())
 
 
 def describe(value: Any) -> str:
-    """Return a value's type and shape as text, for a reason."""
-    if isinstance(value, np.ndarray):
-        finite = value.dtype.kind not in "fc" or np.isfinite(value).all()
-        return f"{value.dtype} {value.shape}{'' if finite else ' with a value that is not finite'}"
-    return f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple) else "")
-
-
-def ascend(values: Array, low: float = -np.inf) -> bool:
-    """Return whether there are values, each larger than the one before; none below `low`."""
-    return bool(len(values) and (np.diff(values) > 0).all() and values[0] >= low)
-
-
-def check_facts(facts: Facts) -> None:
-    """Refuse rows that are not possible, or too many."""
-    check(facts, Facts(), "its announcement")
-    clients, n_train, n_test, features, labels, image, _ = facts
-    sizes = [*n_train.tolist(), *n_test.tolist()]
-    rows, classes = sum(sizes), max([len(labels), *map(abs, labels.tolist())])
-    for holds, expected in (
-        (ascend(clients, 0), "clients, ascending"),
-        (len(clients) == len(n_train) == len(n_test), "one entry a client"),
-        (min(n_train.tolist(), default=0) > 0 <= min(sizes, default=-1), "training rows of each"),
-        (ascend(labels) and features > 0, "features and labels, ascending"),
-        (not len(image) or (len(image) == 3 and prod(image.tolist()) == features), "image sizes"),
-        (rows <= MOST_ROWS and rows * features <= 16 * MOST_NUMBERS, "fewer rows"),
-        (features * classes <= MOST_NUMBERS, "fewer labels"),
-    ):
-        require(holds, f"announces rows wrongly, expected {expected}")
+    """Return a value's type, shape and range as text, for a reason."""
+    if not isinstance(value, Like | np.ndarray | np.generic | bool | int | float):
+        return type(value).__name__ + f" of {len(value)}" * isinstance(value, tuple)
+    array = value if isinstance(value, Like) else np.asarray(value)
+    kind = f"{np.dtype(array.dtype)} {array.shape}"
+    if isinstance(array, Like):
+        return f"{kind} from {np.min(array.low)} to {np.max(array.high)}"
+    known = array.size and array.dtype.kind in "biuf"
+    return f"{kind} from {array.min()} to {array.max()}" if known else kind

@@ -12,13 +12,12 @@ FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt. A request names the round of its last work th
 work which came late, or which a stopped server does not know of, has no effect.
 """
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from fedref.datasets.formats.arrays import Raw, source_of
 from fedref.datasets.formats.npz import read_archive
 from fedref.datasets.manifest import check_federation, read_affine
 from fedref.datasets.partition import offsets
-from fedref.experiments.config import Experiment, stamp
+from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
 from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.unit import careful_clients, units
@@ -38,15 +37,15 @@ from fedref.flower import messages
 from fedref.flower.messages import (
     ClientAnswer,
     Facts,
+    Like,
     MessageError,
     Request,
     Work,
-    ascend,
     check,
     require,
 )
 from fedref.models.numerics import Array
-from fedref.rounds.evaluation import Scores, evaluate_clients
+from fedref.rounds.evaluation import evaluate_clients
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData
 from fedref.sampling import PADDING
@@ -56,20 +55,12 @@ EXPECTED = "a node's part: a .npz with X, y, client and test"
 # ---- a node's part -------------------------------------------------------------------------------
 
 
-class Site(NamedTuple):
-    """A node's clients: their numbers in the run, ascending, and their rows."""
-
-    clients: Array
-    federation: Federation
-
-    @property
-    def facts(self) -> Facts:
-        """The sizes and kinds of the rows, for the server."""
-        source, part = self.federation.source, self.federation
-        words = np.array(source.vocabulary or (), str)
-        image = np.array(source.image or (), np.int64)
-        sizes = part.train.sizes, part.test.sizes
-        return Facts(self.clients, *sizes, source.X.shape[1], source.labels, image, words)
+def facts_of(federation: Federation) -> Facts:
+    """Return the sizes and kinds of a node's rows, for the server."""
+    source, sizes = federation.source, (federation.train.sizes, federation.test.sizes)
+    image, words = np.array(source.image or (0, 0, 0)), np.array(source.vocabulary or (), str)
+    clients = [int(name) for name in federation.names]
+    return Facts(np.array([clients, *sizes]), source.labels, source.X.shape[1], image, words)
 
 
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
@@ -91,8 +82,11 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
     write_or_raise(path, partial(np.savez, **contents))
 
 
-def read_part(path: Path) -> Site:
-    """Read and check a node's part; a FedrefError if one cannot train on it."""
+def read_part(path: Path) -> Federation:
+    """Read a node's part, whose clients have their numbers in the run, ascending, for names.
+
+    A FedrefError if one cannot train on it.
+    """
     with open_regular(path, EXPECTED) as file:
         contents = read_archive(file, path, EXPECTED)
     more = {name: contents.pop(name, None) for name in ("shift", "scale", "vocabulary")}
@@ -104,17 +98,17 @@ def read_part(path: Path) -> Site:
             raise ValueError("lacks the array client or test")
         if source.real or source.label_names:
             raise ValueError("y holds other values than whole numbers")
-        clients = np.array([int(name) for name in source.client_names])
+        lowest = min(map(int, source.client_names))
         federation = split("natural", source, scaling="none")
-        if clients.min() < 0 or federation.clients < len(clients):
-            raise ValueError(f"client is {clients.min()}, or a client has no training row")
+        if lowest < 0 or federation.clients < len(source.client_names):
+            raise ValueError(f"client is {lowest}, or a client has no training row")
     shift, scale = (
         default if more[name] is None else read_affine(more[name], name, source.X.shape[1], path)
         for name, default in (("shift", 0.0), ("scale", 1.0))
     )
     federation = replace(federation, shift=shift, scale=scale)
     check_federation(federation, path, "rows that can be trained on")
-    return Site(clients, federation)
+    return federation
 
 
 # ---- its answers ---------------------------------------------------------------------------------
@@ -127,12 +121,10 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
     """
     try:
         request = messages.read(data)
-        site = read_part(part)
+        own = read_part(part)
         if isinstance(request, str):
-            return checkpoint.dumps(site.facts)
-        require(isinstance(request, Request), "sends no request")
-        work = run_single_threaded(do_work, request, site, experiment, folder)
-        return checkpoint.dumps(work)
+            return checkpoint.dumps(facts_of(own))
+        return checkpoint.dumps(run_single_threaded(do_work, request, own, experiment, folder))
     except MessageError as error:
         return checkpoint.dumps(f"refuses: {error}")
     except Exception as error:
@@ -140,48 +132,64 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
         return checkpoint.dumps(f"its work raised {type(error).__name__}: see the node's own log")
 
 
-def do_work(request: Request, site: Site, experiment: Experiment, folder: Path) -> Any:
+def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path) -> Any:
     """Check a request, then do the clients' part of a round, or evaluate them.
 
-    Returns the result of each client (None: it failed) and the counts; or the scores, with 0 in the
-    place of what is not known.
+    Returns the result of each client (None: it failed) and the counts; or accuracy, test loss and
+    training loss (3, K), with 0 in the place of what is not known.
     """
-    check_head(request, site, experiment)
-    run, _, number, round, labels, clients, rounds, sent, work = request
-    unit = units(experiment)[number]
-    algorithm, point, source = unit.algorithm, unit.experiment, site.federation.source
+    known, all_units, last = facts_of(own).sizes[0], units(experiment), experiment.rounds
+    clients = Like(int, (2, None), [[known[0]], [-1]], [[known[-1]], [last]])
+    number, round = Like(int, (), 0, len(all_units) - 1), Like(int, (), 0, last)
+    require(isinstance(request, Request), "sends no request")
+    like = Request(Like(int, (), 0), number, round, Like(int, (None,)), clients, None, None)
+    check(request._replace(sent=None, work=None), like, "the request")
+    unit, labels, work = all_units[request.unit], request.labels, request.work
+    algorithm, point, source = unit.algorithm, unit.experiment, own.source
     model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
-    require(model.d <= messages.MOST_NUMBERS, "a model too large")
+    size = max(model.d, len(source.y) * len(labels))
+    require(size <= messages.MOST_NUMBERS, "a model too large")
     w = np.zeros(model.d, dtype)
-    check(sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
+    check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
     y = known_labels(source.y, labels, model, source.name)
-    own, folder = replace(site.federation, source=replace(source, y=y)), folder / run / str(number)
-    before = dict(zip(clients.tolist(), rounds.tolist()))
+    own, folder = replace(own, source=replace(source, y=y)), folder / f"{request.run}/{unit.number}"
+    before = dict(request.clients.T.tolist())
+    places = np.searchsorted(known, request.clients[0])
+    right = len(before) == len(places) > 0 and set(before) <= {*known.tolist()}
+    require(right, "asks for other clients than the node's")
     states = {k: read_state(folder, k, t) for k, t in before.items()}
     if not isinstance(work, Work):
         check(work, True, "work")
-        require(np.array_equal(clients, site.clients), "does not ask for all the node's clients")
+        require([*before] == known.tolist(), "does not ask for all the node's clients")
         scores = evaluate_clients(
-            algorithm, model, sent, states, own, point.plan_of(len(clients)), clients=[*before],
-            round=round, seed=unit.seed, dtype=dtype, train=work,
+            algorithm, model, request.sent, states, own, point.plan_of(len(known)), clients=[*before],
+            round=request.round, seed=unit.seed, dtype=dtype, train=work,
         )  # fmt: skip
         test, train = scores.n_test > 0, (scores.n_train > 0) & work
-        known = (True, test, test, True, train)
-        return Scores(*(np.where(has, column, 0) for has, column in zip(known, scores)))
-    held = [own.train.rows_of(i) for i in np.searchsorted(site.clients, clients)]
-    sizes = np.array([len(rows) for rows in held])
-    check_work(work, algorithm.roles, sizes)
+        columns = (test, scores.accuracy), (test, scores.test_loss), (train, scores.train_loss)
+        return np.array([np.where(has, column, 0) for has, column in columns])
+    check_work(work, algorithm.roles, own.train.sizes[places])
+    held = [own.train.rows_of(i) for i in places]
     data = LocalData(
-        clients, round, source.X, y, np.concatenate(held), offsets(sizes),
-        dict(zip(algorithm.roles, work.rows)), work.steps, work.per_epoch,
+        request.clients[0], request.round, source.X, y, np.concatenate(held),
+        offsets(own.train.sizes[places]), dict(zip(algorithm.roles, work.rows)), work.steps[0], work.steps[1],
         *own.shift_and_scale, dtype, source.vocabulary is not None,
     )  # fmt: skip
     run_clients = careful_clients("drop", partial(print, "fedref:", file=sys.stderr, flush=True))
-    results, counts = run_clients(algorithm, model, sent, [*states.values()], data)
+    results, counts = run_clients(algorithm, model, request.sent, [*states.values()], data)
     for (k, t), result in zip(before.items(), results):
         if result is not None and result.client_state is not None:
-            write_state(folder, k, t, round, result.client_state)
+            write_state(folder, k, t, request.round, result.client_state)
     return tuple(map(without_state, results)), np.array(counts, np.int64)
+
+
+def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
+    """Refuse a part of a plan that does not fit the clients' rows (K,)."""
+    K = len(sizes)
+    rows = Like(np.int32, (K, None, None), PADDING, sizes[:, None, None] - 1)
+    check(work.rows, (rows,) * len(roles), "work.rows")
+    most = min(batches.shape[1] for batches in work.rows)
+    check(work.steps, Like(int, (2, K), [[0], [1]], [[most], [np.inf]]), "work.steps")
 
 
 def without_state(result: ClientResult | None) -> ClientAnswer | None:
@@ -190,37 +198,6 @@ def without_state(result: ClientResult | None) -> ClientAnswer | None:
         return None
     log = np.array([result.log[name] for name in sorted(result.log)], np.float64)
     return ClientAnswer(result.upload, result.client_state is not None, log)
-
-
-def check_head(request: Request, site: Site, experiment: Experiment) -> None:
-    """Refuse a request for another run, other clients or other labels than there are."""
-    check(request._replace(sent=None, work=None), Request(), "the request")
-    source, number, labels = site.federation.source, len(units(experiment)), request.labels
-    for holds, reason in (
-        (request.experiment == stamp(experiment), "is not the node's experiment"),
-        (re.fullmatch("[0-9a-f]{16}", request.run), "run is not 16 hexadecimal digits"),
-        (0 <= request.unit < number, f"unit is {request.unit}, of {number}"),
-        (0 <= request.round <= experiment.rounds, f"round {request.round} is not in the run"),
-        (ascend(request.clients), "clients are not ascending"),
-        (np.isin(request.clients, site.clients).all(), "asks for other clients than the node's"),
-        (len(request.states) == len(request.clients), "has not one state a client"),
-        (ascend(labels) and np.isin(source.labels, labels).all(), "labels lack those of the node"),
-        (len(labels) * source.X.shape[1] <= messages.MOST_NUMBERS, "has too many labels"),
-    ):
-        require(holds, reason)
-
-
-def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
-    """Refuse a part of a plan that does not fit the clients' rows."""
-    K, each = len(sizes), np.zeros(len(sizes), np.int64)
-    rows = tuple(np.zeros((K, 0, 0), np.int32) for _ in roles)
-    check(work, Work(rows, each, each), "work")
-    S = {rows.shape[1] for rows in work.rows}
-    require(len(S) == 1 and 0 <= work.steps.min() <= work.steps.max() <= max(S), "steps beyond S")
-    require(work.per_epoch.min() > 0, "has epochs of no step")
-    for batch in work.rows:
-        fit = batch.min(initial=PADDING) >= PADDING and (batch < sizes[:, None, None]).all()
-        require(fit, "plans with rows that a client does not have")
 
 
 # ---- its clients' states -------------------------------------------------------------------------

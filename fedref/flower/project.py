@@ -16,29 +16,6 @@ from fedref.experiments.loading import Loader, load_experiment, resolve_experime
 from fedref.flower.node import write_part
 from fedref.flower.server import check_experiment
 
-#: The app's pyproject.toml as Flower reads it. No dependencies: a run installs nothing.
-PROJECT = f"""\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "fedref-app"
-version = "1.0.0"
-description = "An experiment of fedref {fedref.__version__}"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedref"
-
-[tool.flwr.app.components]
-serverapp = "federated:server"
-clientapp = "federated:client"
-
-[tool.flwr.app.config]
-"""
-
 MODULE = '''"""The app's server and client. fedref, which every node has installed, does the work."""
 
 from pathlib import Path
@@ -85,25 +62,26 @@ def write_app(
         holders = assign_clients(clients, nodes)
         for i, node_clients in enumerate(holders):
             write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
+    held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))
     values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
     for path, text in {
-        "app/pyproject.toml": PROJECT + tomli_w.dumps(values),
+        "app/pyproject.toml": fill("app.toml", version=fedref.__version__) + tomli_w.dumps(values),
         "app/experiment.toml": config.toml_text(experiment),
         "app/federated.py": MODULE,
-        "README.md": commands(folder, holders),
+        "README.md": fill(
+            "commands.md",
+            holders=held or "as their owners made them",
+            nodes=" ".join(map(str, range(len(holders)))) or "NODE",
+            folder=str(folder.resolve()),
+        ),
     }.items():
         write_or_raise(folder / path, text.encode())
     return holders
 
 
-def commands(folder: Path, holders: list[range]) -> str:
-    """Return the README of the folder: the commands to type, on one machine and on several."""
-    held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))
-    text = files("fedref.flower").joinpath("commands.md").read_text("utf-8")
-    for name, value in {
-        "holders": held or "as their owners made them",
-        "nodes": " ".join(map(str, range(len(holders)))) or "NODE",
-        "folder": str(folder.resolve()),
-    }.items():
-        text = text.replace(f"{{{name}}}", value)
+def fill(name: str, **values: str) -> str:
+    """Return a text beside this module, with {name} replaced by its value."""
+    text = files("fedref.flower").joinpath(name).read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
     return text

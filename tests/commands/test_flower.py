@@ -47,11 +47,11 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
     assert f"{there.resolve()}/nodes/$i.npz" in text
     whole = load_experiment(experiment, Loader()).whole
     for i, clients in enumerate((range(4), range(4, 7))):
-        site = read_part(there / "nodes" / f"{i}.npz")
-        assert site.clients.tolist() == list(clients)
+        part = read_part(there / "nodes" / f"{i}.npz")
+        assert part.names == tuple(map(str, clients))
         for at, k in enumerate(clients):
             for name in ("train", "test"):
-                own = site.federation.batch(getattr(site.federation, name).rows_of(at))
+                own = part.batch(getattr(part, name).rows_of(at))
                 right = whole.batch(getattr(whole, name).rows_of(k))
                 np.testing.assert_array_equal(own.X, right.X)
                 np.testing.assert_array_equal(own.y, right.y)
@@ -62,10 +62,11 @@ def test_check_says_what_a_server_would_be_told(file, tmp_path, capsys):
     main(["flower", "write", str(file), str(tmp_path / "there"), "--nodes", "7"])
     capsys.readouterr()
     assert main(["flower", "check", str(tmp_path / "there" / "nodes" / "6.npz")]) == 0
-    said = read_part(tmp_path / "there" / "nodes" / "6.npz").facts
+    part = read_part(tmp_path / "there" / "nodes" / "6.npz")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("features 64, labels ")
-    assert lines[1] == f"client 6: {said.n_train[0]} training rows, {said.n_test[0]} test rows"
+    n_train, n_test = len(part.train.rows), len(part.test.rows)
+    assert lines[1] == f"client 6: {n_train} training rows, {n_test} test rows"
 
 
 def test_without_parts_no_data_are_read(tmp_path, capsys):

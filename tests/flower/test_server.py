@@ -25,7 +25,6 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.commands import main
 from fedref.flower.messages import Facts, Request, Work
 from fedref.flower.server import serve
-from fedref.rounds.evaluation import Scores
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
@@ -91,138 +90,97 @@ def test_no_row_travels_and_no_state(tmp_path):
 
 # ---- refused -------------------------------------------------------------------------------------
 
-
-def is_training(request):
-    return isinstance(request, Request) and isinstance(request.work, Work)
-
-
-def changed(change, round=0):
-    """Return a network's `change`: `change(results)` of one node's results in a round."""
-
-    def at(node, request, answer):
-        asked, answered = checkpoint.loads(request), checkpoint.loads(answer)
-        if node != NODE or not is_training(asked) or asked.round != round:
-            return answer
-        found = change(*answered)
-        return found if isinstance(found, bytes | str) else checkpoint.dumps(found)
-
-    return at
+HELLO, UNIT = "at the start", "fedavg (seed 0)"
+TRAIN, EVALUATE = f"{UNIT}, round 1", f"{UNIT}, evaluation after round 1"
 
 
-def first(results, **values):
-    return (results[0]._replace(**values), *results[1:])
+def first(**values):
+    """Change the first client's result."""
+    return lambda a: ((a[0][0]._replace(**values), *a[0][1:]), a[1])
 
 
-def poisoned(results):
-    return first(results, upload=results[0].upload * np.nan)
-
-
-EVIL = {
-    "NaN": (lambda r, n: (poisoned(r), n), "upload is float64 (685,) with a value that is not"),
-    "shape": (lambda r, n: (first(r, upload=np.zeros(684)), n), "expected float64 (685,)"),
-    "dtype": (lambda r, n: (first(r, upload=np.zeros(685, "f4")), n), "upload is float32 (685,)"),
-    "name": (lambda r, n: (first(r, upload=(r[0].upload, 1)), n), "upload is tuple of 2"),
-    "keeps": (lambda r, n: (first(r, keeps=1), n), "result.0 is int, expected bool"),
-    "log": (lambda r, n: (first(r, log={"\x1b" * 300: 1.0}), n), "result.1 is dict"),
-    "fewer": (lambda r, n: (r[1:], n), "lacks results"),
-    "other": (lambda r, n: ((Facts(),) * len(r), n), "sends no result of a client"),
-    "counts": (lambda r, n: (r, -n), "claims a negative or impossible amount of work"),
-    "text": (lambda r, n: "\x1b[2J" * 100, "\\x1b[2J"),
-    "silence": (lambda r, n: "no answer in 5 s", "no answer in 5 s"),
-    "damaged": (lambda r, n: checkpoint.dumps((r, n))[:-1], "zip file"),
-}
-
-
-@pytest.mark.parametrize("what", EVIL)
-def test_what_was_not_asked_for_fails_and_its_node_is_named(what, tmp_path):
-    """The state is that of a round in which the node did not answer, whatever it sent."""
-    change, words = EVIL[what]
-    experiment = experiment_of(**EVERYBODY, rounds=1)
-    bad, said = far(
-        tmp_path, experiment, Wires(tmp_path / "nodes", experiment, changed(change)), out="bad"
-    )
-    (text,) = said
-    head = f"fedavg (seed 0), round 1: node {NODE}: "
-    assert text.startswith(head)
-    assert words in text
-    assert text.isprintable()
-    assert len(text) <= len(head) + 200
-    assert column(bad, "failed") == [0, len(OWN)]
-    away = changed(lambda *_: "gone")
-    other, _ = far(tmp_path, experiment, Wires(tmp_path / "nodes", experiment, away), out="other")
-    assert same_parameters(bad, other)
-    assert not same_parameters(bad, near(tmp_path, experiment))
-
-
-def scores(change):
-    def at(node, request, answer):
-        value = checkpoint.loads(answer)
-        if node != NODE or not isinstance(value, Scores):
-            return answer
-        return checkpoint.dumps(change([column.copy() for column in value]))
-
-    return at
-
-
-def put(column, value):
-    def change(columns):
-        columns[column] = columns[column].astype(np.asarray(value).dtype)
-        columns[column][0] = value
-        return Scores(*columns)
+def put(place, value):
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
 
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (put(0, 9), "has other rows than before"),
-        (put(1, 1.5), "has an accuracy beyond 0 to 1"),
-        (put(2, np.nan), "scores.test_loss is float64"),
-        (put(4, np.float32(1)), "scores.train_loss is float32"),
-        (lambda columns: tuple(columns), "scores is tuple of 5, expected Scores"),
-        (lambda columns: Scores(*(x[1:] for x in columns)), "scores.n_test is int64"),
-    ],
-)
-def test_scores_that_cannot_be_are_left_out(change, words, tmp_path):
+def facts(**values):
+    values = {k: np.array(v) if type(v) is list else v for k, v in values.items()}
+    return lambda a: a._replace(**values)
+
+
+def sizes(place, value):
+    return lambda a: a._replace(sizes=put(place, value)(a.sizes))
+
+
+EVIL = [
+    (TRAIN, first(upload=np.full(685, np.nan)), "upload is float64 (685,) from nan to nan, expected"),
+    (TRAIN, first(upload=np.zeros(684)), "answer.0.0.upload is float64 (684,)"),
+    (TRAIN, first(upload=np.zeros(685, "f4")), "upload is float32 (685,)"),
+    (TRAIN, first(upload=(np.zeros(685), 1)), "upload is tuple of 2"),
+    (TRAIN, first(keeps=1), "keeps is int64 () from 1 to 1, expected bool"),
+    (TRAIN, first(log={"\x1b" * 300: 1.0}), "log is dict"),
+    (TRAIN, lambda a: (a[0][1:], a[1]), "answer.0 is tuple of 2, expected tuple of 3"),
+    (TRAIN, lambda a: ((Facts(0, 0, 0, 0, 0),) * 3, a[1]), "answer.0.0 is Facts of 5, expected Client"),
+    (TRAIN, lambda a: (a[0], -a[1]), "answer.1 is int64 (4,) from -"),
+    (TRAIN, lambda a: "\x1b[2J" * 100, "\\x1b[2J"),
+    (TRAIN, lambda a: b"no checkpoint", "zip file"),
+    (EVALUATE, lambda a: a[1:], "scores is float64 (2, 3)"),
+    (EVALUATE, put((0, 0), 1.5), "scores is float64"),
+    (EVALUATE, put((1, 2), np.nan), "scores is float64"),
+    (EVALUATE, lambda a: a.astype("f4"), "scores is float32"),
+    (EVALUATE, lambda a: tuple(a), "scores is tuple of 3"),
+    (HELLO, sizes((0, 0), 0), "announces clients that another node holds"),
+    (HELLO, sizes((0, 0), 7), "its announcement.sizes is int64 (3, 3)"),
+    (HELLO, sizes((0, 0), 4), "announces no client, or one twice"),
+    (HELLO, sizes((1, 0), 0), "its announcement.sizes is int64 (3, 3)"),
+    (HELLO, sizes((1, 0), 10**7), "announces no label, or too many rows"),
+    (HELLO, facts(image=[1, 2, 8]), "announces features that are no image's"),
+    (HELLO, facts(image=[0, 0, 0]), "announces other features than another node"),
+    (HELLO, facts(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
+    (HELLO, facts(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
+    (HELLO, facts(features=64.0), "its announcement.features is float64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "change", "words"), EVIL)
+def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(where, change, words, tmp_path):
+    """As if the node had not answered: its clients fail, or have no scores, or the run does not begin."""
     experiment = experiment_of(**EVERYBODY, rounds=1)
-    run, said = far(tmp_path, experiment, Wires(tmp_path / "nodes", experiment, scores(change)))
-    assert len(said) == 2
-    assert all(text.startswith("fedavg (seed 0), evaluation after round") for text in said)
-    found = run.records[0].scores[-1]
-    assert [k for k in range(7) if found.n_test[k] == 0] == OWN
-    assert np.isnan(found.accuracy[OWN]).all()
 
+    def at(changed):
+        def change(node, request, answer):
+            asked = checkpoint.loads(request)
+            kind = HELLO if isinstance(asked, str) else TRAIN if is_training(asked) else EVALUATE
+            if node != NODE or kind != where or (kind == EVALUATE and asked.round == 0):
+                return answer
+            value = changed(checkpoint.loads(answer))
+            return value if isinstance(value, bytes | str) else checkpoint.dumps(value)
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"clients": [0, 4, 5]}, "announces clients [0], which another node holds"),
-        ({"clients": [1, 4, 7]}, "a client beyond the last"),
-        ({"clients": [4, 1, 5]}, "clients, ascending"),
-        ({"n_train": [1, 2]}, "one entry a client"),
-        ({"n_train": [1, 2, 10**9]}, "fewer rows"),
-        ({"image": []}, "other features"),
-        ({"labels": [0, 2**40]}, "fewer labels"),
-        ({"image": [1, 2]}, "image sizes"),
-        ({"vocabulary": np.array(["x" * 201])}, "its announcement.vocabulary is <U201"),
-        ({"features": 64.0}, "its announcement.features is float, expected int"),
-    ],
-)
-def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words, tmp_path):
-    experiment = experiment_of(**EVERYBODY, rounds=1)
-
-    def change(node, request, answer):
-        value = checkpoint.loads(answer)
-        given = {k: np.array(v, np.int64) if type(v) is list else v for k, v in facts.items()}
-        return checkpoint.dumps(value._replace(**given)) if node == NODE else answer
+        return Wires(tmp_path / "nodes", experiment, change)
 
     said = []
-    wires = Wires(tmp_path / "nodes", experiment, change)
-    with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
-        serve(wires, experiment, tmp_path / "far", clients=7, limit=0.0, say=said.append)
-    assert any(f"node {NODE}: " in text and words in text for text in said), said
-    assert not (tmp_path / "far").exists()
+    if where == HELLO:
+        with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
+            serve(at(change), experiment, tmp_path / "far", clients=7, limit=0.0, say=said.append)
+        assert not (tmp_path / "far").exists()
+    else:
+        bad, said = far(tmp_path, experiment, at(change), out="bad")
+        gone, _ = far(tmp_path, experiment, at(lambda _: "gone"), out="gone")
+        assert same_parameters(bad, gone)
+        assert same_parameters(bad, near(tmp_path, experiment)) == (where == EVALUATE)
+        assert column(bad, "failed") == [0, len(OWN) * (where == TRAIN)]
+        found = bad.records[0].scores[-1]
+        assert [k for k in range(7) if found.n_test[k] == 0] == OWN * (where == EVALUATE)
+    head = f"{where}: node {NODE}: "
+    (text,) = {text for text in said if text.startswith(head)}
+    assert words in text
+    assert text.isprintable()
+    assert len(text) <= len(head) + 200
 
 
 @pytest.mark.parametrize(
@@ -241,6 +199,10 @@ def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words
 def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
         serve(None, experiment_of(**settings), tmp_path, clients=7)
+
+
+def is_training(request):
+    return isinstance(request, Request) and isinstance(request.work, Work)
 
 
 # ---- a server that is stopped --------------------------------------------------------------------
@@ -287,7 +249,6 @@ def test_two_runs_of_one_name_do_not_share_states(tmp_path):
     assert same_parameters(one, other)
     states = [p.name for p in (tmp_path / "nodes" / f"states-{NODE}").iterdir()]
     assert len(states) == 2
-    assert all(len(name) == 16 for name in states)
 
 
 def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
@@ -303,7 +264,7 @@ def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
     assert column(run, "failed") == [0, 0, 3, 6, 6]
     assert said.count(f"scaffold (seed 0), round 2: node {NODE}: is offline") == 1
     asked = [checkpoint.loads(request) for node, request in wires.asked if node == NODE]
-    states = [request.states.tolist() for request in asked if is_training(request)]
+    states = [request.clients[1].tolist() for request in asked if is_training(request)]
     assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
 
 
@@ -337,7 +298,7 @@ def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
         value = checkpoint.loads(answer)
         if not isinstance(value, Facts):
             return answer
-        return checkpoint.dumps(value._replace(n_train=value.n_train - 1))
+        return checkpoint.dumps(value._replace(sizes=value.sizes - [[0], [1], [0]]))
 
     wires.change = other_rows
     with pytest.raises(DataError, match="the data or the split changed after"):
