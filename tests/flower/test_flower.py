@@ -64,12 +64,12 @@ class Cloud:
         }
         self.shell(commands_with("openssl").replace("DNS:SERVER", "IP:127.0.0.1"))
 
-    def start(self, name: str, *words: object) -> None:
+    def start(self, name: str, *words: object, **more: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
                 [str(BIN / str(words[0])), *map(str, words[1:])],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env=self.environment, cwd=self.folder, start_new_session=True,
+                env=self.environment | more, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 
     def link(self) -> None:
@@ -85,13 +85,13 @@ class Cloud:
             return True
         return False
 
-    def node(self, i: int, part: int | None = None, key: bool = True) -> None:
+    def node(self, i: int, part: int | None = None, key: bool = True, **more: str) -> None:
         part = i if part is None else part
         values = f'data="{self.folder}/app/nodes/{part}.npz" state="{self.folder}/state/{i}"'
         words = ["--superlink", f"127.0.0.1:{self.port}", "--port", self.node_ports[i]]
         words += ["--node-config", values, "--root-certificates", "ca.crt"]
         words += ["--auth-supernode-private-key", f"node-{i}"] * key
-        self.start(f"node-{i}", "flower-supernode", *words)
+        self.start(f"node-{i}", "flower-supernode", *words, **more)
 
     def shell(self, commands: str) -> None:
         subprocess.run(
@@ -193,6 +193,38 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
         assert "SuperNode ID" not in far.log(f"node-{stranger}")
         assert "Receiving" not in far.log(f"node-{stranger}")
     assert all("Receiving" in far.log(f"node-{i}") for i in range(3))
+
+
+#: What Python runs first in every process of a node, to change its answers.
+EVIL = """
+import numpy as np
+from fedref.boundary import checkpoint
+from fedref.flower import node
+
+def answer(*given, honest=node.answer):
+    value = checkpoint.loads(honest(*given))
+    if isinstance(value, tuple) and isinstance(value[0], tuple):
+        value = tuple(one._replace(upload=one.upload * np.nan) for one in value[0]), value[1]
+    return checkpoint.dumps(value)
+
+node.answer = answer
+"""
+
+
+def test_a_node_that_sends_what_was_not_asked_for_is_named(cloud, tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1, clients_per_round=7)
+    own = write_app(experiment, tmp_path / "app", nodes=2)[1]
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "sitecustomize.py").write_text(EVIL)
+    cloud.link()
+    for i, more in enumerate(({}, {"PYTHONPATH": f"{tmp_path}/evil:{PACKAGE}"})):
+        cloud.register(i)
+        cloud.node(i, **more)
+    cloud.run()
+    cloud.until(cloud.ended, 240, "the run does not end")
+    assert re.search(r"round 1: node \d+: answer.0.0.upload is .* from nan", cloud.log("run"))
+    rows = load_run(tmp_path / "app" / "run").records[0].rows
+    assert [row["failed"] for row in rows] == [0, len(own)]
 
 
 def test_a_link_and_a_node_are_killed(cloud, tmp_path):
