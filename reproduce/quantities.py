@@ -29,16 +29,6 @@ class Part(NamedTuple):
         """Return the units of one method, in the order of seeds."""
         return [pair for pair in zip(self.run.units, self.run.records) if pair[0].label == label]
 
-    def curve(self, label: str, metric: str) -> tuple[Array, Array]:
-        """Return (rounds (R,), values (seeds, R)) of the rounds that were evaluated."""
-        each = [
-            {row["round"]: row[metric] for row in record.rows if row.get(metric) is not None}
-            for _, record in self.pairs(label)
-        ]
-        rounds, scale = sorted(set.intersection(*map(set, each))), scale_of(metric)
-        y = scale * np.array([[one[t] for t in rounds] for one in each], float)
-        return np.array(rounds), y
-
 
 Quantity = Callable[[Part, str], Array]
 Mean = Callable[[Array, Array], float]
@@ -49,62 +39,11 @@ def scale_of(metric: str) -> int:
     return 100 if "accuracy" in metric else 1
 
 
-# ---- of a curve ----------------------------------------------------------------------------------
-
-
-def over_rounds(metric: str, how: Callable[[Array, Array], Array]) -> Quantity:
-    """Return what `how` makes of a column: (R,), (seeds, R) → (seeds,); none without values."""
-
-    def measure(part: Part, label: str) -> Array:
-        t, y = part.curve(label, metric)
-        return how(t, y) if y.size and not np.isnan(y).all() else np.zeros(0)
-
-    return measure
-
-
-def start(t: Array, y: Array) -> Array:
-    return y[:, 0]
-
-
-def last(t: Array, y: Array) -> Array:
-    return y[:, -1]
-
-
-def gain(t: Array, y: Array) -> Array:
-    return y[:, -1] - y[:, 0]
-
-
-def later_half(y: Array) -> Array:
-    """Return the evaluations in the second half."""
-    return y[:, y.shape[1] // 2 :]
-
-
-def change(t: Array, y: Array) -> Array:
-    """Return the mean absolute difference of two evaluations in the second half; 0 of a single one."""
-    steps = np.abs(np.diff(later_half(y)))
-    return steps.mean(1) if steps.shape[1] else np.zeros(len(y))
-
-
-def last_tenth(t: Array, y: Array) -> Array:
-    return np.nanmean(y[:, -max(1, y.shape[1] // 10) :], axis=1)
-
-
-def until_10(first: int) -> Callable[[Array, Array], Array]:
-    """Return the average over the rounds `first` to 10."""
-    return lambda t, y: y[:, (first <= t) & (t <= 10)].mean(1)
-
-
-def gain_of_last_tenth(t: Array, y: Array) -> Array:
-    """Return what was gained in the last tenth of the rounds."""
-    return y[:, -1] - y[:, max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)]
-
-
-def after_300(t: Array, y: Array) -> Array:
-    """Return the values from round 300 on: (seeds, R)."""
-    return y[:, t >= min(300, t[-1] - 1)]
-
-
-# ---- of single units -----------------------------------------------------------------------------
+def curve(record: Record, metric: str, against: str = "round") -> tuple[Array, Array]:
+    """Return (rounds (R,), values (R,)) of the rounds that were evaluated."""
+    rows = [row for row in record.rows if row.get(metric) is not None]
+    x = np.array([row[against] for row in rows])
+    return x, scale_of(metric) * np.array([row[metric] for row in rows], float)
 
 
 def of_each(measure: Callable[[Unit, Record], float]) -> Quantity:
@@ -118,6 +57,71 @@ def of_pairs(other: str, measure: Callable[[Record, Record], float]) -> Quantity
         [measure(own, base) for (_, own), (_, base) in zip(part.pairs(label), part.pairs(other))],
         float,
     )
+
+
+# ---- of a curve ----------------------------------------------------------------------------------
+
+
+def over_rounds(metric: str, how: Callable[[Array, Array], float]) -> Quantity:
+    """Return what `how` makes of a column: (R,), (R,) → a number; NaN without values."""
+
+    def measure(unit: Unit, record: Record) -> float:
+        t, y = curve(record, metric)
+        return how(t, y) if y.size and not np.isnan(y).all() else np.nan
+
+    return of_each(measure)
+
+
+def start(t: Array, y: Array) -> float:
+    return float(y[0])
+
+
+def last(t: Array, y: Array) -> float:
+    return float(y[-1])
+
+
+def gain(t: Array, y: Array) -> float:
+    return float(y[-1] - y[0])
+
+
+def later_half(y: Array) -> Array:
+    """Return the evaluations in the second half."""
+    return y[len(y) // 2 :]
+
+
+def change(t: Array, y: Array) -> float:
+    """Return the mean absolute difference of two evaluations in the second half; 0 of a single one."""
+    steps = np.abs(np.diff(later_half(y)))
+    return float(steps.mean()) if steps.size else 0.0
+
+
+def until_10(first: int) -> Callable[[Array, Array], float]:
+    """Return the average over the rounds `first` to 10."""
+    return lambda t, y: y[(first <= t) & (t <= 10)].mean()
+
+
+def gain_of_last_tenth(t: Array, y: Array) -> float:
+    """Return what was gained in the last tenth of the rounds."""
+    return float(y[-1] - y[max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)])
+
+
+def after_300(t: Array, y: Array) -> Array:
+    """Return the values from round 300 on."""
+    return y[t >= min(300, t[-1] - 1)]
+
+
+def rounds_to_loss(goal: str) -> Quantity:
+    """Return the first round with the final training loss of `goal`, or the one after the last."""
+
+    def count(own: Record, base: Record) -> float:
+        t, y = curve(own, "train_loss")
+        low = y <= curve(base, "train_loss")[1][-1]
+        return float(t[low.argmax()] if low.any() else t[-1] + 1)
+
+    return of_pairs(goal, count)
+
+
+# ---- of single units -----------------------------------------------------------------------------
 
 
 def total(*columns: str, scale: float = 1) -> Quantity:
@@ -135,17 +139,6 @@ def cost_until(goal: str, *columns: str, scale: float = 1) -> Quantity:
         return np.inf if row is None else scale * float(sum(row[c] for c in columns))
 
     return of_pairs(goal, cost)
-
-
-def rounds_to_loss(goal: str) -> Quantity:
-    """Return the first round with the final training loss of `goal`, or the one after the last."""
-
-    def count(own: Record, base: Record) -> float:
-        level = base.rows[-1]["train_loss"]
-        low = (row["round"] for row in own.rows if row.get("train_loss", np.inf) <= level)
-        return float(next(low, own.rows[-1]["round"] + 1))
-
-    return of_pairs(goal, count)
 
 
 def bytes_of_renewals(own: Record, base: Record) -> float:
@@ -225,9 +218,7 @@ def after_operations(fraction: float, mean: bool = False) -> Quantity:
         grid = np.linspace(0, spent, 200) if mean else np.array([spent])
 
         def accuracy(unit: Unit, record: Record) -> float:
-            rows = [row for row in record.rows if "accuracy" in row]
-            path = ([row["flops"] for row in rows], [100 * row["accuracy"] for row in rows])
-            return float(np.interp(grid, *path).mean())
+            return float(np.interp(grid, *curve(record, "accuracy", "flops")).mean())
 
         return of_each(accuracy)(part, label)
 
@@ -315,8 +306,8 @@ def score_unadapted(unit: Unit, record: Record, loader: Loader, unseen: bool) ->
 QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": over_rounds("accuracy", last),
     "accuracy, users": over_rounds("accuracy_mean", last),
-    "average": over_rounds("accuracy", lambda t, y: y.mean(1)),
-    "maximum": over_rounds("accuracy", lambda t, y: y.max(1)),
+    "average": over_rounds("accuracy", lambda t, y: y.mean()),
+    "maximum": over_rounds("accuracy", lambda t, y: y.max()),
     "change": over_rounds("accuracy", change),
     "untrained": over_rounds("accuracy", start),
     "gained in training": over_rounds("accuracy", gain),
@@ -324,8 +315,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "test loss": over_rounds("test_loss", last),
     "variance": over_rounds("variance", last),
     "B": over_rounds("B", last),
-    "γ": over_rounds("gamma", last_tenth),
-    "γ measured": over_rounds("gamma", lambda t, y: np.nanmean(y, axis=1)),
+    "γ": over_rounds("gamma", lambda t, y: np.nanmean(y[-max(1, len(y) // 10) :])),
+    "γ measured": over_rounds("gamma", lambda t, y: np.nanmean(y)),
     "μ at the end": over_rounds("mu", last),
     "bytes": total(*SENT),
     "MB": total(*SENT, scale=1e-6),
@@ -337,11 +328,11 @@ QUANTITIES: Mapping[str, Quantity] = {
     "first rounds": over_rounds("accuracy", until_10(1)),
     "first rounds and start": over_rounds("accuracy", until_10(0)),
     "since round 900": over_rounds("accuracy", gain_of_last_tenth),
-    "rises": over_rounds("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean(1)),
+    "rises": over_rounds("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean()),
     "largest rise": over_rounds(
-        "train_loss", lambda t, y: np.diff(after_300(t, y)).max(1, initial=0.0)
+        "train_loss", lambda t, y: np.diff(after_300(t, y)).max(initial=0.0)
     ),
-    "loss after round 300": over_rounds("train_loss", lambda t, y: after_300(t, y)[:, 0]),
+    "loss after round 300": over_rounds("train_loss", lambda t, y: after_300(t, y)[0]),
     "renewals": of_each(count_renewals),
     "largest F": of_each(largest_importance),
     "rounds to FedAvg's loss": rounds_to_loss("fedavg"),
@@ -349,7 +340,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     # clients that never trained
     "new clients": over_rounds("unseen_accuracy", last),
     "at the start": over_rounds("unseen_accuracy", start),
-    "second half": over_rounds("unseen_accuracy", lambda t, y: later_half(y).mean(1)),
+    "second half": over_rounds("unseen_accuracy", lambda t, y: later_half(y).mean()),
     "mean of clients": over_rounds("unseen_accuracy_mean", last),
     "on validation clients": over_rounds("validation_accuracy", last),
     "change on new clients": over_rounds("unseen_accuracy", change),
