@@ -11,10 +11,8 @@ import inspect
 import re
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,66 +107,40 @@ MARK = re.compile(r"# \[((?:[a-z]+-)*[A-Za-z]+ [^\]]+)\]")
 PAPERS = {tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}
 
 
-def find_tags(case: Case) -> tuple[str, ...]:
-    """Return the case's equation, then the equations of all functions that fedref runs for it."""
-    codes, marks = set[Any](), set[str]()
+def functions_of(work: Callable[[], Any]) -> set[Any]:
+    """Return the code of every function that runs during `work()`."""
+    codes = set[Any]()
     sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
     try:
-        compute(case, np.float64)
+        work()
     finally:
         sys.setprofile(None)
-    for code in codes:
+    return codes
+
+
+def find_tags(case: Case) -> tuple[str, ...]:
+    """Return the case's equation, then the equations of all functions that fedref runs for it."""
+    marks = set[str]()
+    for code in functions_of(lambda: compute(case, np.float64)):
         if "algorithm" in Path(code.co_filename).parts[-2:][0] + Path(code.co_filename).stem:
-            marks |= set(MARK.findall("".join(inspect.getsourcelines(code)[0])))
+            marks |= set(MARK.findall(inspect.getsource(code)))
     known = {mark for mark in marks if mark.split()[0] in PAPERS}
     return case.tag, *sorted(known - {case.tag})
 
 
-@cache
-def places(name: str) -> frozenset[tuple[str, int]]:
-    """Return the lines of the specification and its adapter that a mistake changes: (file, number)."""
-    found = set()
-    for edit in errata.MISTAKES[name].edits:
-        for module, text in errata.TEXTS.items():
-            for depth in range(0, 24, 4):
-                right = textwrap.indent(edit.right, depth * " ").strip()
-                starts = [m.start() for m in re.finditer(re.escape(right), text)]
-                for at in starts if len(starts) == edit.times else []:
-                    first = text.count("\n", 0, at) + 1
-                    found |= {
-                        (str(module.__file__), first + i) for i in range(right.count("\n") + 1)
-                    }
-    return frozenset(found)
-
-
-def lines_of(case: Case) -> set[tuple[str, int]]:
-    """Return the lines of the specification and its adapter that run for a case."""
-    judges, lines = {module.__file__ for module in errata.TEXTS}, set[tuple[str, int]]()
-
-    def note(frame: Any, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename not in judges:
-            return None
-        lines.add((frame.f_code.co_filename, frame.f_lineno))
-        return note
-
-    sys.settrace(note)
-    try:
-        errata.answer(case)
-    finally:
-        sys.settrace(None)
-    return lines
-
-
 def find_catches(case: Case) -> tuple[str, ...]:
     """Return the known mistakes that move an output of the case by more than 100 tolerances."""
-    ran, caught = lines_of(case), list[str]()
-    wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
-    for name in errata.MISTAKES:
-        if places(name) & ran:
-            outputs = {key: np.asarray(x) for key, x in errata.answer(case, name).items()}
-            known = tuple(key for key in case.required if key in outputs)
-            if suite.compare(outputs, wide._replace(required=known)) is not None:
-                caught.append(name)
+    judges, caught = {module.__file__ for module in errata.TEXTS}, list[str]()
+    with suppress(NotImplementedError):
+        ran = {c for c in functions_of(lambda: answer(case)) if c.co_filename in judges}
+        text = "\n".join(map(inspect.getsource, ran))
+        wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
+        for name, mistake in errata.MISTAKES.items():
+            if any(edit.right.partition("\n")[0] in text for edit in mistake.edits):
+                outputs = {key: np.asarray(x) for key, x in errata.answer(case, name).items()}
+                known = tuple(key for key in case.required if key in outputs)
+                if suite.compare(outputs, wide._replace(required=known)) is not None:
+                    caught.append(name)
     return tuple(caught)
 
 

@@ -161,6 +161,14 @@ def test_remaking_gives_the_same_bytes():
         assert first == second
 
 
+def test_a_case_catches_what_moves_its_outputs():
+    case = CASES["client-fedprox-no-l2"]
+    caught = make.find_catches(case)
+    assert "μ/2 in the place of μ" in caught
+    assert {*caught} <= {*case.catches}
+    assert make.find_catches(case._replace(tolerance={"float64": 1e9})) == ()
+
+
 def test_longdouble_and_other_witnesses_agree():
     for case in CASES.values():
         lost = np.log10(case.condition)
