@@ -4,15 +4,17 @@ Two clients, one parameter. `worked_example` returns the case and every line of 
 ran for it with the values that it set, so that a person can redo it with pen and paper.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import spec
 from fedref.algorithms import ALGORITHMS
 from fedref.judge import Case, Line, answer, trace
+from fedref.judge.answer import clients_of
 from fedref.models import BinaryLogistic
 from fedref.models.numerics import Array
 from fedref.sampling import PADDING, Plan
@@ -127,9 +129,19 @@ def first_parameters(case: Case) -> Array:
 
 
 def show(value: Any) -> str:
-    """Return numbers as text with five digits; an array of one number is that number."""
-    if isinstance(value, tuple | list):
-        return "; ".join(map(show, value))
+    """Return a value as text: numbers with five digits, batches as rows x → y, clients by their steps."""
+    match value:
+        case spec.Batch(X, y):
+            return ", ".join(f"{show(x)} → {label}" for x, label in zip(X, y))
+        case spec.Client(k, data, steps):
+            batches = " | ".join("; ".join(map(show, step)) for step in steps)
+            return f"client {k}, {len(data.y)} rows in all, with steps {batches}"
+        case dict():
+            return ", ".join(f"{key}: {show(part)}" for key, part in value.items())
+        case tuple() | list():
+            return f"[{'; '.join(map(show, value))}]"
+        case str() | bool() | None:
+            return str(value)
     x = np.asarray(value)
     if x.ndim and x.size > 1:
         return f"({', '.join(map(show, x))})"
@@ -137,26 +149,17 @@ def show(value: Any) -> str:
     return f"{number:.5g}" if isinstance(number, float) else str(number)
 
 
-def given_lines(case: Case) -> list[tuple[str, str]]:
-    """Return what the example starts from: (name, value) of parameters, step sizes, clients' rows."""
+def given_lines(case: Case) -> Iterator[tuple[str, str]]:
+    """Yield what the example starts from: (name, value) of parameters, step sizes, clients' rows."""
     parts = case.arguments()
-    given = [("w", show(first_parameters(case)))]
-    given += [(name, show(case.hyper[name])) for name in RATES if name in case.hyper]
-    X, y, offsets = (parts["data"][name] for name in ("X", "y", "offsets"))
     plan = parts["plans"][0]
-    for i, k in enumerate(plan["clients"]):
-        X_k, y_k = (part[offsets[k] : offsets[k + 1]] for part in (X, y))
-        given.append((f"client {k}: rows", show_rows(X_k, y_k)))
-        for t in range(plan["steps"][i]):
-            batches = {role: rows[i, t][rows[i, t] >= 0] for role, rows in plan["rows"].items()}
-            said = "; ".join(f"{role}: {show_rows(X_k[j], y_k[j])}" for role, j in batches.items())
-            given.append((f"client {k}: step {t + 1}", said))
-    return given
-
-
-def show_rows(X: Array, y: Array) -> str:
-    """Return rows as x → y."""
-    return ", ".join(f"x = {show(x)} → y = {label}" for x, label in zip(X, y))
+    yield "w", show(first_parameters(case))
+    yield from ((name, show(case.hyper[name])) for name in RATES if name in case.hyper)
+    for client in clients_of(plan, parts["data"], drop=False):
+        yield f"client {client.k}: rows x → y", show(client.data)
+        for t, step in enumerate(client.steps, 1):
+            said = (f"{role}: {show(D)}" for role, D in zip(plan["rows"], step))
+            yield f"client {client.k}: step {t}", "; ".join(said)
 
 
 #: Lines that only say what a derivative is: the function of the specification → what was asked.

@@ -37,6 +37,7 @@ GAP = "..."
 MODEL, WIDTH = MLP(2, (1,), 2, "tanh"), 2
 #: How many cases are drawn besides the worked example; the largest relative error of a right answer.
 DRAWN, EXACT = 12, 1e-9
+DIFFERS = "its numbers differ"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Exercise:
     name: str
     function: str
     missing: str
-    subject: tuple[str, str]
+    subject: Sequence[str] = field(hash=False)
     trains: str
     before: str = ""
     minutes: int = 10
@@ -75,12 +76,13 @@ def read(text: str, where: object) -> dict[str, Exercise]:
     exercises = {}
     for name, table in tomllib.loads(text).items():
         try:
-            one = Exercise(name, **{**table, "subject": tuple(table["subject"])})
-            if one.source.count(one.missing) != 1:
-                said = f"{one.missing!r} stands {one.source.count(one.missing)} times in {one.function}"
-                raise ConfigError(f"{where}: {name}: {said}, expected once")
-        except (TypeError, KeyError, AttributeError) as error:
+            one = Exercise(name, **table)
+            times = one.source.count(one.missing)
+        except (TypeError, AttributeError) as error:
             raise ConfigError(f"{where}: {name}: {error}") from None
+        if times != 1:
+            said = f"{one.missing!r} stands {times} times in {one.function}, expected once"
+            raise ConfigError(f"{where}: {name}: {said}")
         exercises[name] = one
     return exercises
 
@@ -171,31 +173,12 @@ def student_file(exercise: Exercise, formula: bool = False) -> str:
         "f(w, D) is the mean loss on the batch D, f.grad(w, D) its gradient, f.hvp(w, v, D) its Hessian",
         "times v; the table at the top of fedref/spec.py has every other name.", "",
         f"Worked example, {MODEL!r}:",
-        *(f"    {name} = {show_value(x)}" for name, x in call.bound.arguments.items() if is_shown(x)),
-        "  gives", f"    {show_value(call.result)}", "",
+        *(f"    {name} = {show(x)}" for name, x in call.bound.arguments.items() if not callable(x)),
+        "  gives", f"    {show(call.result)}", "",
         f"Then: fedref exercise check {exercise.file}",
     ]  # fmt: skip
     head = '"""' + "\n".join(lines) + '\n"""\n\nfrom fedref.spec import *\n\n\n'
     return head + text.rstrip() + "\n"
-
-
-def is_shown(x: Any) -> bool:
-    """Return whether a student can read an argument: numbers, batches, and the clients of a round."""
-    return not callable(x) or isinstance(x, spec.Batch)
-
-
-def show_value(x: Any) -> str:
-    """Return a value as text: arrays, batches as rows, clients by their steps."""
-    if isinstance(x, spec.Batch):
-        return "; ".join(f"{show(row)} → {label}" for row, label in zip(x.X, x.y))
-    if isinstance(x, spec.Client):
-        steps = " | ".join(", ".join(map(show_value, batches)) for batches in x.steps)
-        return f"client {x.k}, {len(x.data.y)} rows in all, with steps {steps}"
-    if isinstance(x, dict):
-        return ", ".join(f"{key}: {show_value(value)}" for key, value in x.items())
-    if isinstance(x, list | tuple):
-        return f"[{', '.join(map(show_value, x))}]"
-    return str(x) if isinstance(x, str | bool | None) else show(x)
 
 
 def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> Exercise:
@@ -229,7 +212,7 @@ def verdict(
         return False, [error_line(error, where)]
     got = [outcome(function, call, where) for call in calls_of(exercise)]
     right = [call.result for call in calls_of(exercise)]
-    if all(map(agree, got, right)):
+    if not any(map(fault, got, right)):
         return True, ["right"]
     return False, ["not right", *evidence(exercise, got, right)]
 
@@ -258,47 +241,56 @@ def error_line(error: BaseException, where: str) -> str:
     return f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"[:200].rstrip(": ")
 
 
-def arrays(x: Any) -> list[Any]:
-    """Return all arrays and numbers of a result, in order."""
-    parts = list(x.values()) if isinstance(x, dict) else x
-    nested = isinstance(parts, list | tuple)
-    return [a for part in parts for a in arrays(part)] if nested else [np.asarray(x)]
+def leaves(x: Any, name: str = "what is returned") -> dict[str, Any]:
+    """Return the arrays and numbers of a result by their places in it."""
+    parts = (
+        x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, list | tuple) else None
+    )
+    if parts is None:
+        return {name: x}
+    return {
+        k: leaf for i, part in parts.items() for k, leaf in leaves(part, f"{name}[{i!r}]").items()
+    }
 
 
 def form(x: Any) -> str:
-    """Return what a result is made of, in words."""
-    parts = arrays(x)
-    if any(part.dtype.kind not in "fcbiu" for part in parts):
-        return type(x).__name__
-    return f"numbers of shape {', '.join(str(part.shape) for part in parts)}"
+    return (
+        f"numbers of shape {np.shape(x)}" if np.asarray(x).dtype.kind in "biufc" else repr(x)[:60]
+    )
 
 
-def agree(got: Any, right: Any) -> bool:
-    """Return whether two results are equal, to rounding; two errors are if they end alike."""
-    if isinstance(got, str) or isinstance(right, str):
-        return (
+def fault(got: Any, right: Any) -> str:
+    """Return in words how two results differ, "" if they are equal to rounding."""
+    if isinstance(got, str) or isinstance(right, str):  # errors
+        alike = (
             type(got) is type(right)
             and got.partition(": ")[2][-40:] == right.partition(": ")[2][-40:]
         )
-    if form(got) != form(right) or not form(got).startswith("numbers"):
-        return False
-    a, b = (np.concatenate([part.ravel() for part in arrays(x)]) for x in (got, right))
-    return bool(np.max(np.abs(a - b), initial=0) <= EXACT * np.max(np.abs(b), initial=0))
+        return "" if alike else str(got)
+    one, other = leaves(got), leaves(right)
+    if one.keys() != other.keys():
+        return f"{len(one)} values are returned, expected {len(other)}"
+    for name, want in other.items():
+        if form(one[name]) != form(want):
+            return f"{name}: {form(one[name])}, expected {form(want)}"
+    scale = max(np.max(np.abs(x), initial=0) for x in other.values())
+    gap = max(np.max(np.abs(one[name] - x), initial=0) for name, x in other.items())
+    return "" if gap <= EXACT * scale else DIFFERS
 
 
 def evidence(exercise: Exercise, got: Sequence[Any], right: Sequence[Any]) -> Iterator[str]:
     """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
     if words := known_mistake(exercise, got):
         yield words
-    which = next(i for i in range(len(got)) if not agree(got[i], right[i]))
-    a, b = got[which], right[which]
-    if isinstance(a, str):
-        yield a
-        return
-    if form(a) != form(b):
-        yield f"yours returns {form(a)}, expected {form(b)}"
-    drawn = "it is right, but on a drawn case " if which else ""
-    yield f"on the worked example {drawn}yours gives {show_value(a)}, right is {show_value(b)}"
+    which, said = next(
+        (i, said) for i, pair in enumerate(zip(got, right)) if (said := fault(*pair))
+    )
+    if said != DIFFERS:
+        yield said
+    if not isinstance(got[which], str):
+        drawn = "it is right, but on a drawn case " if which else ""
+        both = f"yours gives {show(got[which])}, right is {show(right[which])}"
+        yield f"on the worked example {drawn}{both}"
 
 
 def known_mistake(exercise: Exercise, got: Sequence[Any]) -> str:
@@ -311,6 +303,7 @@ def known_mistake(exercise: Exercise, got: Sequence[Any]) -> str:
             known.setdefault(replace(right, mistake.edits[0]), said)
     for text, said in known.items():
         function = define(text, exercise.name_of_function, {**vars(spec), "__file__": "spec"})
-        if all(agree(x, outcome(function, call, "")) for x, call in zip(got, calls_of(exercise))):
+        answers = (outcome(function, call, "") for call in calls_of(exercise))
+        if not any(map(fault, got, answers)):
             return said
     return ""

@@ -6,7 +6,7 @@ steep and the second's is flat: what a method does about clients that differ is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import build
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -102,12 +102,9 @@ class Round(NamedTuple):
 def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
     """Return the algorithm with the settings of its picture, and these instead. Raises ConfigError."""
     cls = ALGORITHMS[name]
-    known = [field.name for field in fields(cls) if field.init]
-    for key in settings:
-        if key not in known:
-            raise ConfigError(unknown(f"setting of {name}", key, known))
-    usual = {"lr": 0.3} if "lr" in known else {}
-    return cls(**usual | SHOWN.get(name, {}) | settings)
+    usual = {"lr": 0.3} if hasattr(cls, "lr") else {}
+    algorithm: AnyAlgorithm = build(cls, usual | SHOWN.get(name, {}) | settings, name)
+    return algorithm
 
 
 def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
