@@ -58,8 +58,8 @@ def explain(
         from fedref.plots import style
         from fedref.teach import pictures, plane
 
-        name = topics.algorithm_named(" ".join(topic))
-        figure = pictures.draw(plane.draw_rounds, name, dict(map(parse_setting, set)))
+        settings = dict(map(parse_setting, set))
+        figure = pictures.draw(plane.draw_rounds, " ".join(topic), settings)
         style.save(figure, picture)
     else:
         print(topics.explain(" ".join(topic)))

@@ -40,11 +40,10 @@ STATES = ("w", "theta", "alpha", "c", "h", "F", "m", "v")
 
 
 class Example(NamedTuple):
-    """A case, the lines that ran for it, and the specification's outputs by the names of cases."""
+    """A case, and the lines of the specification that ran for it."""
 
     case: Case
     lines: list[Line]
-    outputs: Mapping[str, Any]
 
 
 @cache
@@ -52,9 +51,7 @@ def worked_example(algorithm: str) -> Example | None:
     """Return the worked example of an algorithm, or None where no draw is without a zero."""
     rounds, steps = LENGTHS.get(algorithm, (1, 1))
     case = find_case(algorithm, has_no_zero, DRAWS, rounds=rounds, steps=steps)
-    if case is None:
-        return None
-    return Example(case, trace(lambda: answer(case), derivatives=True), answer(case))
+    return case and Example(case, trace(lambda: answer(case), derivatives=True))
 
 
 def find_case(

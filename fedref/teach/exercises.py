@@ -8,6 +8,7 @@ wrong expression gives the same on all cases, that in words. No verdict says the
 
 import ast
 import inspect
+import re
 import textwrap
 import tomllib
 import traceback
@@ -183,12 +184,10 @@ def student_file(exercise: Exercise, formula: bool = False) -> str:
 
 def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> Exercise:
     """Return the exercise that the first line of a file names."""
-    first = text.lstrip().removeprefix('"""').partition("\n")[0]
-    word, _, rest = first.partition(" ")
-    if word != "Exercise" or ":" not in rest:
-        wanted = "expected a file that `fedref exercise start` wrote"
-        raise ConfigError(f"{where}: begins with no 'Exercise NAME:', {wanted}")
-    return find(rest.partition(":")[0], exercises)
+    if first := re.match(r'\s*"""Exercise (.*?):', text):
+        return find(first[1], exercises)
+    wanted = "expected a file that `fedref exercise start` wrote"
+    raise ConfigError(f"{where}: begins with no 'Exercise NAME:', {wanted}")
 
 
 # ---- the verdict ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ A symbol is one letter with its marks: w, θ̂, D″, wᵗ, c₁, p_k, w_S, R{z}
 
 import ast
 import re
+from typing import Any
 from xml.sax.saxutils import escape
 
 WORDS = ("log", "exp", "tanh", "max", "sqrt", "diag")
@@ -20,12 +21,15 @@ WORDS = ("log", "exp", "tanh", "max", "sqrt", "diag")
 FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "φ", "z", *WORDS)
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "−0123456789")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-BELOW = r"_(?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?"
+ACCENTS = {"\u0302": "^", "\u0304": "¯"}
+#: A letter or R{...}, an accent, digits below, marks, a subscript, more marks.
+SYMBOL = (
+    rf"(R\{{([^{{}}]+)\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ²])([\u0302\u0304]?)([₀-₉]*)"
+    r"([′″*]*ᵗ?)(?:_((?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?))?([′″*]*)"
+)
 TOKEN = re.compile(
     r"\s*(?:(?P<number>10⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d+(?:\.\d+)?)"
-    rf"|(?P<symbol>Σ_\w|(?:R\{{[^{{}}]+\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ²])"
-    rf"[\u0302\u0304]?[₀-₉]*[′″*]*ᵗ?(?:{BELOW})?[′″*]*)"
-    r"|(?P<sign>.))"
+    rf"|(?P<symbol>Σ_\w|{SYMBOL})|(?P<sign>.))"
 )
 #: A sign of a formula → Python's.
 SIGNS = {
@@ -99,30 +103,23 @@ def mathml(text: str, block: bool = False) -> str:
 
 def letter(text: str) -> str:
     """Return θ̂_j′ as a letter with its subscript and superscript."""
-    inner = re.match(r"R\{(.*?)\}", text)
-    name, _, below = (text[inner.end() :] if inner else text).partition("_")
-    above = "".join(c for c in name + below if c in "ᵗ*").replace("ᵗ", "t")
-    # a prime is raised by itself: as a superscript it would be too small
-    primes = "".join(c for c in name + below if c in "′″")
-    digits = "".join(c for c in name if c in "₀₁₂₃₄₅₆₇₈₉").translate(LOWERED)
-    below = digits + re.sub("[′″*{}]", "", below)
-    name = re.sub("[₀-₉′″*ᵗ]", "", name)
+    match: Any = re.fullmatch(SYMBOL, text)
+    name, inner, accent, digits, marks, below, more = (part or "" for part in match.groups())
+    marks += more
     drawn = f"<mi>{escape(name)}</mi>"
     if inner:
-        drawn = f"<mrow><mi>R</mi><mo>{{</mo>{letter(inner[1])}<mo>}}</mo></mrow>"
+        drawn = f"<mrow><mi>R</mi><mo>{{</mo>{letter(inner)}<mo>}}</mo></mrow>"
     elif name[0] in "∇∂":
         drawn = f'<mrow><mo rspace="0">{name[0]}</mo><mi>{name[1:]}</mi></mrow>'
-    elif name[1:] in ("\u0302", "\u0304"):  # a hat, a bar
-        accent = "^" if name[1:] == "\u0302" else "¯"
-        drawn = f'<mover accent="true"><mi>{name[0]}</mi><mo>{accent}</mo></mover>'
-    sub = f"<mrow><mi>{below}</mi></mrow>".replace(",", "</mi><mo>,</mo><mi>")
-    sup = "<mo>*</mo>" if above == "*" else f"<mi>{above}</mi>"
-    if below and above:
-        drawn = f"<msubsup>{drawn}{sub}{sup}</msubsup>"
-    elif below or above:
-        kind = "msub" if below else "msup"
-        drawn = f"<{kind}>{drawn}{sub if below else sup}</{kind}>"
-    return drawn + f'<mo lspace="0" rspace="0">{primes}</mo>' * bool(primes)
+    elif accent:
+        drawn = f'<mover accent="true">{drawn}<mo>{ACCENTS[accent]}</mo></mover>'
+    sub = digits.translate(LOWERED) + below.strip("{}")
+    sub = f"<mrow><mi>{sub}</mi></mrow>".replace(",", "</mi><mo>,</mo><mi>") if sub else ""
+    sup = {"*": "<mo>*</mo>", "ᵗ": "<mi>t</mi>"}.get(marks.strip("′″"), "")
+    kind = "msubsup" if sub and sup else "msub" if sub else "msup" if sup else "mrow"
+    # a prime is raised by itself: as a superscript it would be too small
+    primes = "".join(f'<mo lspace="0" rspace="0">{c}</mo>' for c in marks if c in "′″")
+    return (f"<{kind}>{drawn}{sub}{sup}</{kind}>" if sub or sup else drawn) + primes
 
 
 def without_brackets(node: ast.expr, only_fractions: bool = False) -> ast.expr:

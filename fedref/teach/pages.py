@@ -24,6 +24,13 @@ from fedref.teach.exercises import EXERCISES
 from fedref.teach.mistake_runs import RUNS
 from fedref.teach.source import Equation, text_of
 
+#: What one has to know to read an algorithm.
+NAMES = (
+    "`f(w, D)` is the mean loss on a batch D, `f.grad(w, D)` its gradient, `f.hvp(w, v, D)` its Hessian "
+    "times v; a round is a list of clients, each with the batches of its local steps. "
+    "[The papers in one file](spec.html) have every other name."
+)
+
 # ---- pieces of Markdown --------------------------------------------------------------------------
 
 
@@ -101,7 +108,7 @@ def paper_page(module: ModuleType, label: str = "") -> str:
     return join(
         f"# {source.title(module)}", why.strip(), source.introduction(module),
         f"In fedref: {', '.join(f'`{name}`' for name in labels)}." if labels else "",
-        section("The algorithm", fence("python", loop)),
+        section("The algorithm", NAMES, fence("python", loop)) if loop else "",
         section("Derivation", derivation.strip()),
         section("Two clients", picture(label)) if label else "",
         section(

@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import build
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -101,6 +102,8 @@ class Round(NamedTuple):
 
 def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
     """Return the algorithm with the settings of its picture, and these instead. Raises ConfigError."""
+    if name not in ALGORITHMS:
+        raise ConfigError(unknown("algorithm", name, ALGORITHMS))
     cls = ALGORITHMS[name]
     usual = {"lr": 0.3} if hasattr(cls, "lr") else {}
     algorithm: AnyAlgorithm = build(cls, usual | SHOWN.get(name, {}) | settings, name)

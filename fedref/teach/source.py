@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import fedref
 from fedref import algorithm, spec
 from fedref.algorithms import ALGORITHMS
+from fedref.judge.trace import TRACED
 
 #: A tag of any paper, or of the file's own without its name.
 PAPERS = "|".join(
@@ -219,7 +220,8 @@ def spec_code(paper: str) -> str:
 
 def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
     """Yield (line, code) of what the specification has of a tag: short functions, or lines of code."""
-    tagged = {line.number for line in tag_lines().get(tag, []) if line.module is spec}
+    lines_of_tag = (line.number for line in tag_lines().get(tag, []) if line.module is spec)
+    tagged = {*lines_of_tag} & {*TRACED}  # not those of models
     for function in functions_in(spec):
         lines = dict(number_lines(function))
         if tagged & {*lines} and len(lines) <= SHORT:
@@ -227,5 +229,5 @@ def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
         for number in sorted(tagged & {*lines}) if len(lines) > SHORT else ():
             rest = [text for n, text in lines.items() if n >= number]
             code = inspect.getblock(rest) if rest[0].lstrip().startswith("def ") else rest[:1]
-            if "  # " in rest[0]:
+            if "  # " in rest[0].strip():
                 yield number, textwrap.dedent("".join(code)).strip()

@@ -3,7 +3,6 @@
 import importlib
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 
 from fedref import proofs
 from fedref.algorithms import ALGORITHMS
@@ -41,11 +40,10 @@ def find_topic(name: str) -> str:
     known = {topic.casefold(): topic for names in topics().values() for topic in names}
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
     wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
-    if wanted in known:
-        return known[wanted]
-    near = get_close_matches(wanted, known, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(repr(known[topic]) for topic in near)}?" if near else ""
-    raise ConfigError(f"unknown topic {name!r}: `fedref explain --list` lists them all{hint}")
+    if wanted not in known:
+        said = unknown("topic", name.casefold(), known)
+        raise ConfigError(f"{said}; `fedref explain --list` lists them all")
+    return known[wanted]
 
 
 def explain(name: str) -> str:
@@ -79,10 +77,3 @@ def tag_text(tag: str) -> str:
         section("What `fedref check` proves", pages.items(claims)),
         section("Worked example", pages.example_text(labels[0])) if labels else "",
     )
-
-
-def algorithm_named(name: str) -> str:
-    """Return the name of an algorithm. Raises ConfigError."""
-    if name not in ALGORITHMS:
-        raise ConfigError(unknown("algorithm", name, ALGORITHMS))
-    return name
