@@ -104,10 +104,13 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
 
 #: Rows of the clients, and the batch size: all batches are full, so that only the equations are tested.
 #: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
-#: consecutive rounds. LOADER_SIZES shows errors of data loaders: one row, n < B, a short last batch,
-#: full batches alone, a last batch of one row.
+#: consecutive rounds.
 SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
-LOADER_SIZES = np.array([1, 3, 7, 8, 9])
+#: Rows of clients that show errors of data loaders.
+LOADER = {
+    1: "fewer than B", 3: "fewer than B", 7: "a short last batch", 8: "full batches alone",
+    9: "a last batch of one row",
+}  # fmt: skip
 
 
 def rng_of(name: str) -> np.random.Generator:
@@ -172,26 +175,22 @@ def derivative_cases() -> Iterator[Case]:
         "grad": ("g", "the gradient of that mean loss"),
         "hvp": ("Hv", "its Hessian times v"),
     }
-    for name, model in {**FAMILIES, **VARIANTS}.items():
-        rng = rng_of(name)
-        w, v, D = draw_start(model, rng), draw_start(model, rng), draw_batch(model, rng, 6)
-        D["s"] = np.append(rng.uniform(0.5, 2, 5), 0.0)
-        for call, (output, text) in about.items():
-            inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
-            yield make_case(
-                f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4", text
-            )
-    for name, model in KINKS.items():
-        rng = rng_of(name)
-        w, v, D = draw_start(model, rng), draw_start(model, rng), draw_batch(model, rng, 4)
-        for i, part in enumerate(model.unpack(w)):
-            part[..., : 1 if i == 0 else part.size if part.ndim == 1 else 0] = 0
-        D["X"][:, ::3] = 0  # a blank background
-        for call, output in (("grad", "g"), ("hvp", "Hv")):
+    kinks = "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background"
+    for name, model in {**FAMILIES, **VARIANTS, **KINKS}.items():
+        rng, kink = rng_of(name), name in KINKS
+        w, v = draw_start(model, rng), draw_start(model, rng)
+        D = draw_batch(model, rng, 4 if kink else 6)
+        if kink:
+            for i, part in enumerate(model.unpack(w)):
+                part[..., : 1 if i == 0 else part.size if part.ndim == 1 else 0] = 0
+            D["X"][:, ::3] = 0  # a blank background
+        else:
+            D["s"] = np.append(rng.uniform(0.5, 2, 5), 0.0)
+        for call, (output, text) in [*about.items()][kink:]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
                 f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4",
-                "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background",
+                kinks if kink else text,
             )  # fmt: skip
     model, rng = FAMILIES["mlp"], rng_of("dissimilarity")
     w, clients = draw_start(model, rng), {k: draw_batch(model, rng, n) for k, n in enumerate(SIZES)}
@@ -344,7 +343,7 @@ def round_cases() -> Iterator[Case]:
     )  # fmt: skip
     for algorithm in ("fedavg", "fedprox", "per-fedavg"):
         yield make_trace(
-            f"loader-{algorithm}", algorithm, rounds=2, sizes=LOADER_SIZES,
+            f"loader-{algorithm}", algorithm, rounds=2, sizes=np.array([*LOADER]),
             about="clients of one row, of n < B, with a short last batch, with one of one row",
             sampling={"clients_per_round": 5},
         )  # fmt: skip
@@ -380,17 +379,10 @@ def client_and_server_cases() -> Iterator[Case]:
 
 
 def loader_cases() -> Iterator[Case]:
-    """Yield FedAvg's client with each of LOADER_SIZES, in round 0, and the aggregation of round 1."""
+    """Yield FedAvg's client with each number of rows in round 0, and the aggregation of round 1."""
     whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
     given, model = whole.arguments(), build_model(whole.model)
-    about = (
-        "fewer than B",
-        "fewer than B",
-        "a short last batch",
-        "full batches alone",
-        "a last batch of one row",
-    )
-    for i, (n, text) in enumerate(zip(LOADER_SIZES.tolist(), about)):
+    for i, (n, text) in enumerate(LOADER.items()):
         inputs = client_inputs(given["state"], given["data"], given["plans"][0], i)
         yield make_case(
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
