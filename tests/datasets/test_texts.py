@@ -21,25 +21,17 @@ known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
 lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 
-@given(known, st.text(st.characters(codec=None, categories=["L", "S", "Cs"])))
-def test_codes_are_places_in_leafs_alphabet_and_any_other_character_has_one(
-    words: str, odd: str
-) -> None:
-    assert len(text.ALPHABET) == len(set(text.ALPHABET)) == text.OTHER == 80
-    assert text.decode(text.codes(words)) == words
-    expected = [text.ALPHABET.find(c) % 81 for c in words + odd]  # −1 mod 81 is 80
-    assert text.codes(words + odd).tolist() == expected
-    assert text.decode(np.array([80, 81])) == "·"  # padding is no character
-
-
-@given(known | lines, st.integers(1, 10))
-def test_windows_are_leafs_loop(words: str, length: int) -> None:
+@given(known | lines, st.integers(1, 10), st.characters(categories=["L", "S", "Cs"]))
+def test_codes_and_windows_are_leafs(words: str, length: int, odd: str) -> None:
     X, y = text.windows(words, length)
     raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
     before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
     assert [text.decode(row) for row in X] == before
     assert text.decode(y) == raw_text[length:]
     assert (X.shape, X.dtype, y.dtype) == ((len(before), length), np.uint8, np.int64)
+    expected = [text.ALPHABET.find(c) % 81 for c in words + odd]  # −1 mod 81 is 80
+    assert text.codes(words + odd).tolist() == expected
+    assert text.decode(np.array([80, 81])) == "·"  # padding is no character
 
 
 def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code() -> None:
