@@ -65,15 +65,14 @@ def facts_of(federation: Federation) -> Facts:
 
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
     """Write a part with the rows of these clients only."""
-    parts = [(part.rows_of(k), k, test) for k in clients for part, test in
-             ((federation.train, False), (federation.test, True))]  # fmt: skip
-    rows = np.concatenate([rows for rows, _, _ in parts])
-    source = federation.source
+    source, numbers = federation.source, np.array([*clients])
+    own = federation.subset(numbers)
+    rows = np.concatenate([own.train.rows, own.test.rows])
     contents: dict[str, Any] = {
         "X": source.X[rows].reshape(len(rows), *(source.image or (-1,))),
         "y": source.y[rows],
-        "client": np.concatenate([np.full(len(rows), k) for rows, k, _ in parts]),
-        "test": np.concatenate([np.full(len(rows), test) for rows, _, test in parts]),
+        "client": numbers[np.concatenate([own.train.owners, own.test.owners])],
+        "test": np.arange(len(rows)) >= len(own.train.rows),
         "shift": federation.shift,
         "scale": federation.scale,
     }
