@@ -1,9 +1,7 @@
 """The results of a run: rows of dictionaries, and what is made of them.
 
-`metric_rows` has a row for each unit and round, `client_rows` one for each unit, evaluated round and
-client. The CSV files, the summary, the notebook's view and data frames are functions of them.
-
-Long because it holds the Run that users meet, and these forms of the same results.
+`Run.rows` has a row for each unit and round, or one for each unit, evaluated round and client. The CSV
+files, the summary, the notebook's view and data frames are functions of them.
 """
 
 import csv
@@ -70,47 +68,38 @@ class Run(NamedTuple):
 
     # -- rows and tables
 
-    def metric_rows(self) -> Iterator[Row]:
-        """Yield the rows of metrics.csv."""
-        for unit, record in zip(self.units, self.records):
-            for row in record.rows:
-                yield {**unit.columns, **row}
+    def rows(self, of: str = "metrics", titled: bool = False) -> Iterator[Row]:
+        """Yield the rows of metrics.csv, or of clients.csv, which can be millions.
 
-    def client_rows(self) -> Iterator[Row]:
-        """Yield the rows of clients.csv: of a thousand clients and many rounds there are millions."""
+        titled : with the columns `title` and `diverged`, which pictures need.
+        """
         for unit, record in zip(self.units, self.records):
-            for t, scores in zip(record.rounds, record.scores):
-                place = {**unit.columns, "round": t}
-                for k, values in enumerate(zip(*(x.tolist() for x in scores))):
-                    yield {**place, "client": k, **dict(zip(scores._fields, values))}
+            place = unit.columns
+            if titled:
+                place |= {"title": unit.title, "diverged": record.status == "diverged"}
+            for row in record.rows if of == "metrics" else client_rows(record):
+                yield place | row
 
-    @property
-    def place_columns(self) -> list[str]:
-        """The columns that say which unit and round a row belongs to."""
+    def columns(self, of: str = "metrics") -> list[str]:
+        """Return the columns of metrics.csv or clients.csv; first those of the unit and the round."""
         swept = (name for unit in self.units for name in unit.columns if name.startswith("sweep."))
-        return list(dict.fromkeys(["algorithm", *swept, "seed", "round"]))
+        always = CLIENTS if of == "clients" else [*MEANS, *SUMS]
+        rows = self.rows() if of == "metrics" else ()  # all clients have the same
+        return order_columns(rows, ["algorithm", *swept, "seed", "round", *always])
 
     @property
     def metrics(self) -> Table:
         """The columns of metrics.csv by name, each (rows,); NaN where a cell is empty."""
-        return columns_of(self.metric_rows(), [*self.place_columns, *MEANS, *SUMS])
+        return columns_of(self.rows(), self.columns())
 
     @property
     def clients(self) -> Table:
         """The columns of clients.csv by name, each (rows,)."""
-        return columns_of(self.client_rows(), [*self.place_columns, *CLIENTS])
+        return columns_of(self.rows("clients"), self.columns("clients"))
 
     def table(self, of: str = "metrics") -> Table:
         """Return metrics (or clients) for `fedref.plots`: with the columns `title` and `diverged`."""
-        pairs = list(zip(self.units, self.records))
-        lengths = [
-            len(r.rows) if of == "metrics" else sum(len(s.accuracy) for s in r.scores)
-            for _, r in pairs
-        ]
-        return getattr(self, of) | {
-            "title": np.repeat([u.title for u, _ in pairs], lengths),
-            "diverged": np.repeat([r.status == "diverged" for _, r in pairs], lengths),
-        }
+        return columns_of(self.rows(of, titled=True), self.columns(of))
 
     def summary(self) -> list[Row]:
         """Return summary.csv as rows, one for each algorithm and point of the sweep.
@@ -120,7 +109,7 @@ class Run(NamedTuple):
         table = self.table()
         name, best, scale = score_of(table)
         unseen = [f"unseen_accuracy{end}" for end in ("", "_mean") if scale == PERCENT]
-        empty: Row = {k: None for k in self.place_columns if k not in ("seed", "round")}
+        empty: Row = {k: None for k in self.columns() if k == "algorithm" or k.startswith("sweep.")}
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
         for title, seeds in group_rows(table).items():
@@ -233,17 +222,15 @@ class Run(NamedTuple):
 
     def write(self, directory: Path) -> None:
         """Write metrics.csv, clients.csv, summary.md and summary.csv, each whole or not at all."""
-        more = order_columns(self.metric_rows(), [*self.place_columns, *MEANS, *SUMS])
         rows, summary = self.summary(), markdown(printed_table(self))
         for change in run_directory.changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
-        own = [*self.place_columns, *CLIENTS]
         tables: dict[str, Content] = {
-            "metrics.csv": partial(write_csv, self.metric_rows(), more),
-            "clients.csv": partial(write_csv, self.client_rows(), own),
-            "summary.md": f"{summary}\n".encode(),
-            "summary.csv": partial(write_csv, rows, list(rows[0])),
+            f"{of}.csv": partial(write_csv, self.rows(of), self.columns(of))
+            for of in ("metrics", "clients")
         }
+        tables["summary.md"] = f"{summary}\n".encode()
+        tables["summary.csv"] = partial(write_csv, rows, list(rows[0]))
         for name, content in tables.items():
             write_atomically(directory / name, content)
 
@@ -271,6 +258,13 @@ def load_run(directory: str | Path) -> Run:
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
+
+
+def client_rows(record: Record) -> Iterator[Row]:
+    """Yield a row for each evaluated round and client."""
+    for t, scores in zip(record.rounds, record.scores):
+        for k, values in enumerate(zip(*(x.tolist() for x in scores))):
+            yield {"round": t, "client": k, **dict(zip(scores._fields, values))}
 
 
 def describe_newest(record: Record) -> str:
