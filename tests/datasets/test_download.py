@@ -3,11 +3,9 @@
 import errno
 import hashlib
 import threading
-from collections.abc import Callable
 from functools import partial
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dataset_files import write_idx
@@ -22,11 +20,11 @@ OVER_HTTP = download.download_by_http  # before the tests' guard replaces it
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+def serve(monkeypatch):
     """Let every address give this content, or raise this error after half of it."""
 
-    def serve(answer: Any) -> None:
-        def fetch(url: str, path: str, _: object) -> None:
+    def serve(answer):
+        def fetch(url, path, _):
             found = answer(url) if callable(answer) else answer
             Path(path).write_bytes(found if isinstance(found, bytes) else CONTENT[:5])
             if isinstance(found, BaseException):
@@ -47,8 +45,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     ],
 )
 def test_a_file_arrives_whole_from_the_second_address_or_leaves_nothing(
-    tmp_path: Path, serve: Any, answer: Any, error: type[BaseException], message: str
-) -> None:
+    tmp_path, serve, answer, error, message
+):
     folder = tmp_path / "new" / "folder"
     serve(answer)
     with pytest.raises(error, match=message):
@@ -64,9 +62,7 @@ def test_a_file_arrives_whole_from_the_second_address_or_leaves_nothing(
         download.fetch_file("other.gz", SHA, ADDRESSES, folder / "file.gz" / "mnist")
 
 
-def test_load_downloads_all_files_once_unless_told_not_to(
-    tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_downloads_all_files_once_unless_told_not_to(tmp_path, serve, monkeypatch):
     served = {p.name: p.read_bytes() for p in write_idx(tmp_path / "served").iterdir()}
     hashes = {name: f"md5:{hashlib.md5(data).hexdigest()}" for name, data in served.items()}
     known = sources.SOURCES["mnist"]._replace(hashes=hashes, sha256="")
@@ -78,9 +74,7 @@ def test_load_downloads_all_files_once_unless_told_not_to(
         assert load("mnist").X.shape == (18, 9)
 
 
-def test_http_gives_the_file_or_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_http_gives_the_file_or_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(download, "download_by_http", OVER_HTTP)
     (tmp_path / "there").write_bytes(CONTENT)

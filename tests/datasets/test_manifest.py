@@ -12,13 +12,13 @@ from fedref import DataError
 from fedref.datasets import RULES, from_manifest, load, manifest, manifest_of, split, write_manifest
 
 
-def refuse(path: Path | str, message: str) -> None:
+def refuse(path, message):
     with pytest.raises(DataError, match=f"m.json: .*{message}"):
         from_manifest(path)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_manifest_gives_the_identical_federation(tmp_path: Path, rule: str) -> None:
+def test_a_manifest_gives_the_identical_federation(tmp_path, rule):
     source = load("synthetic(1,1,users=5)" if rule == "natural" else "digits")
     users = {} if rule == "natural" else {"users": 10}
     federation, path = split(rule, source, 5, **users), tmp_path / "split.json"
@@ -29,7 +29,7 @@ def test_a_manifest_gives_the_identical_federation(tmp_path: Path, rule: str) ->
     assert federation.batch(rows).X.tobytes() == again.batch(rows).X.tobytes()
 
 
-def test_any_json_reader_can_replay_it_and_every_changed_digit_is_detected(tmp_path: Path) -> None:
+def test_any_json_reader_can_replay_it_and_every_changed_digit_is_detected(tmp_path):
     path = tmp_path / "m.json"
     write_manifest(
         manifest_of(split("iid", load("digits"), 5, users=3, scaling="standardise")), path
@@ -47,12 +47,10 @@ def test_any_json_reader_can_replay_it_and_every_changed_digit_is_detected(tmp_p
         refuse(path, "")
 
 
-def test_a_source_of_ones_own_is_found_and_must_be_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_of_ones_own_is_found_and_must_be_the_same(tmp_path, monkeypatch):
     X, path = np.arange(12.0).reshape(6, 2), tmp_path / "sub" / "m.json"
 
-    def own(X: np.ndarray, y: object) -> None:
+    def own(X, y):
         put(tmp_path / "sub", "own.npz", npz_bytes({"X": X, "y": np.array(y)}))
 
     own(X, ["dog", "cat"] * 3)
@@ -73,7 +71,7 @@ def test_a_source_of_ones_own_is_found_and_must_be_the_same(
     refuse(path, "the source own.npz has SHA-256")
 
 
-def test_a_manifest_downloads_nothing(tmp_path: Path) -> None:
+def test_a_manifest_downloads_nothing(tmp_path):
     """The tests' guard would say that the download failed."""
     data = manifest_of(split("iid", load("digits"), users=3))
     data |= {"source": {"name": "mnist", "sha256": "0", "rows": 1}}

@@ -12,21 +12,21 @@ from fedref.rounds.federation import Part
 sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
 
 
-def as_lists(part: Part) -> list[list[int]]:
+def as_lists(part):
     return [part.rows_of(k).tolist() for k in range(len(part.offsets) - 1)]
 
 
-def whole(n: list[int]) -> Part:
+def whole(n):
     return Part(np.arange(sum(n)) + 100, partition.offsets(np.array(n)))
 
 
 @given(st.lists(st.integers(0, 4)))
-def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
+def test_group_keeps_the_order_within_each_client(owner):
     grouped = partition.group_by_client(np.array(owner, np.int64), 5)
     assert as_lists(grouped) == [[i for i, o in enumerate(owner) if o == k] for k in range(5)]
 
 
-def test_every_order_of_a_client_is_as_likely() -> None:
+def test_every_order_of_a_client_is_as_likely():
     part = whole([3] * 6000)
     rows = partition.shuffle_clients(part, np.random.default_rng(0)).rows.reshape(-1, 3)
     np.testing.assert_array_equal(np.sort(rows, 1), part.rows.reshape(-1, 3))
@@ -36,7 +36,7 @@ def test_every_order_of_a_client_is_as_likely() -> None:
 
 
 @given(sizes, st.floats(0, 1), st.integers(0, 9))
-def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: int) -> None:
+def test_cut_gives_every_row_to_one_side(n, fraction, seed):
     part = whole(n)
     train, test = partition.split_rows(part, fraction, np.random.default_rng(seed))
     for rows, a, b in zip(as_lists(part), as_lists(train), as_lists(test)):
@@ -48,7 +48,7 @@ def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: in
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.data())
-def test_deal_is_the_loop_over_holdings(n: list[int], data: st.DataObject) -> None:
+def test_deal_is_the_loop_over_holdings(n, data):
     pools = whole(n)
     holding = st.tuples(st.integers(0, len(n) - 1), st.integers(0, 3), st.integers(0, 5))
     holdings = data.draw(st.lists(holding, max_size=10))
@@ -62,14 +62,14 @@ def test_deal_is_the_loop_over_holdings(n: list[int], data: st.DataObject) -> No
 
 
 @given(st.integers(0, 50), st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_apportion_loses_nothing(n: int, shares: list[float]) -> None:
+def test_apportion_loses_nothing(n, shares):
     found = partition.apportion(n, np.array(shares))
     assert found.sum() == n
     assert found.min() >= 0
 
 
 @given(st.integers(0, 300), st.integers(0, 9))
-def test_clients_are_split_into_disjoint_sets(n: int, seed: int) -> None:
+def test_clients_are_split_into_disjoint_sets(n, seed):
     groups = split_clients(n, seed)
     assert sorted(np.concatenate(groups)) == list(range(n))
     for group, fraction, same in zip(groups, (0.8, 0.1, 0.1), split_clients(n, seed)):

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import tempfile
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 import fedref
 from fedref import ConfigError, DataError
-from fedref.datasets import Source, from_manifest, load, manifest_of, split, write_manifest
+from fedref.datasets import from_manifest, load, manifest_of, split, write_manifest
 from fedref.datasets.formats import idx, mat
 from fedref.datasets.sources import from_memory
 
@@ -37,10 +36,10 @@ class Rows(NamedTuple):
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> Rows:
+def rows(draw):
     n, p = draw(st.integers(3, 7)), draw(st.integers(1, 3))
 
-    def column(kind: st.SearchStrategy[Any]) -> list[Any]:
+    def column(kind):
         return draw(st.lists(kind, min_size=n, max_size=n))
 
     X = np.array([column(st.integers(-9, 9).map(lambda i: i / 4)) for _ in range(p)]).T
@@ -54,7 +53,7 @@ def rows(draw: st.DrawFn) -> Rows:
     )
 
 
-def expected(given: Rows) -> dict[str, Any]:
+def expected(given):
     """The fields of the Source, by definition."""
     X, y, client, test = given
     order = sorted(range(len(y)), key=lambda i: bool(test is not None and test[i]))
@@ -72,7 +71,7 @@ def expected(given: Rows) -> dict[str, Any]:
     }
 
 
-def ways(given: Rows, folder: Path) -> Iterator[Source]:
+def ways(given, folder):
     """Hand the rows over in every way that there is."""
     pd = pytest.importorskip("pandas")
     arrays = {"X": given.X, "y": np.array(given.y)}
@@ -106,7 +105,7 @@ def ways(given: Rows, folder: Path) -> Iterator[Source]:
 
 @settings(max_examples=40, deadline=None)
 @given(rows())
-def test_every_reader_makes_the_same_source(given: Rows) -> None:
+def test_every_reader_makes_the_same_source(given):
     with tempfile.TemporaryDirectory() as folder:
         sources = list(ways(given, Path(folder)))
     for source in sources:
@@ -125,11 +124,11 @@ FLAT = X.reshape(8, -1)
 PARTS = {"train": slice(5), "test": slice(5, 8)}
 
 
-def read(folder: Path, **arrays: np.ndarray) -> Source:
+def read(folder, **arrays):
     return load(put(folder, "data.npz", npz_bytes(arrays)))
 
 
-def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path: Path) -> None:
+def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path):
     source = read(tmp_path, X=X, y=Y)
     np.testing.assert_array_equal(source.X, FLAT)
     assert (source.name, source.image, source.full_scale) == ("data.npz", (3, 3, 1), 255)
@@ -144,7 +143,7 @@ def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path: Path) -> None:
     assert (words.y.tolist(), words.label_names) == ([1, 0] * 4, ("9", "10"))
 
 
-def test_the_fingerprint_depends_on_the_content_alone(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_alone(tmp_path):
     one, same = (
         read(tmp_path, X=FLAT, y=Y),
         load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))),
@@ -162,16 +161,14 @@ def test_the_fingerprint_depends_on_the_content_alone(tmp_path: Path) -> None:
         elements={"allow_nan": False},
     )
 )
-def test_idx_files_give_the_array_that_was_written(array: np.ndarray) -> None:
+def test_idx_files_give_the_array_that_was_written(array):
     read = idx.parse(idx_bytes(array), "a")
     np.testing.assert_array_equal(read, array)
     assert read.dtype == array.dtype
 
 
 @pytest.mark.parametrize(("pack", "test"), [(False, "t10k"), (True, "test")])
-def test_a_folder_of_idx_files_gives_training_and_test_images(
-    tmp_path: Path, pack: bool, test: str
-) -> None:
+def test_a_folder_of_idx_files_gives_training_and_test_images(tmp_path, pack, test):
     folder = write_idx(tmp_path / "drawn", test=test, pack=pack)
     if not pack:
         write_idx(folder)  # the same files, packed, beside them
@@ -183,7 +180,7 @@ def test_a_folder_of_idx_files_gives_training_and_test_images(
     assert (source.X.dtype, source.y.dtype, source.full_scale) == (np.uint8, np.int64, 255)
 
 
-def leaf_part(users: list[tuple[list[Any], list[Any]]], named: range) -> dict[str, Any]:
+def leaf_part(users, named):
     names = [f"u{k}" for k in named]
     data = {name: {"x": x, "y": y} for name, (x, y) in zip(names, users)}
     return {"users": names, "num_samples": [len(y) for _, y in users], "user_data": data}
@@ -191,9 +188,7 @@ def leaf_part(users: list[tuple[list[Any], list[Any]]], named: range) -> dict[st
 
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 3), st.booleans())
-def test_leaf_json_gives_the_rows_that_were_written(
-    data: st.DataObject, p: int, wrapped: bool
-) -> None:
+def test_leaf_json_gives_the_rows_that_were_written(data, p, wrapped):
     """One file, a file for each user, and folders train and test; labels also as [-1.0]."""
     row = st.tuples(st.lists(st.integers(-9, 9).map(lambda i: i / 4), min_size=p, max_size=p),
                     st.integers(-1, 3).map(lambda y: [float(y)] if wrapped else y))  # fmt: skip
@@ -219,9 +214,7 @@ def test_leaf_json_gives_the_rows_that_were_written(
         np.testing.assert_array_equal(getattr(both, field), twice)
 
 
-def test_a_matlab_file_is_read_only_if_its_hash_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_matlab_file_is_read_only_if_its_hash_is_known(tmp_path, monkeypatch):
     cells, stream = np.empty((2, 1, 3), object), io.BytesIO()
     for k in range(3):
         cells[:, 0, k] = [np.full((k + 2, 4), k + 0.5), np.full((k + 2, 1), (-1) ** k, np.int16)]
@@ -236,7 +229,7 @@ def test_a_matlab_file_is_read_only_if_its_hash_is_known(
     assert (source.y == (-1) ** source.client).all()
 
 
-def test_columns_that_the_user_names(tmp_path: Path) -> None:
+def test_columns_that_the_user_names(tmp_path):
     table = b"age,client,shop,outcome\n1,2.5,10,0\n3,-4e1,9,2\n5,6,10,1\n"
     path, named = put(tmp_path, "data.csv", table), {"label": "outcome", "client": "shop"}
     source = load(path, **named)
@@ -258,7 +251,7 @@ def test_columns_that_the_user_names(tmp_path: Path) -> None:
 # ---- in memory -------------------------------------------------------------------------------------
 
 
-def test_frames_series_and_categories_may_stand_for_arrays() -> None:
+def test_frames_series_and_categories_may_stand_for_arrays():
     pd = pytest.importorskip("pandas")
     mixed = pd.DataFrame({"a": [True, False], "b": [0.5, 1.5], "c": np.array([1, 2], np.uint8)})
     for y in (pd.Series(["q", "p"]), pd.Series(["q", "p"], dtype="category")):
@@ -267,7 +260,7 @@ def test_frames_series_and_categories_may_stand_for_arrays() -> None:
         assert (source.y.tolist(), source.label_names) == ([1, 0], ("p", "q"))
 
 
-def test_a_run_on_arrays_is_not_called_the_digits() -> None:
+def test_a_run_on_arrays_is_not_called_the_digits():
     pd = pytest.importorskip("pandas")
     how: dict[str, Any] = {"rounds": 1, "clients_per_round": 3, "algorithm": "fedavg"}
     arrays = {"X": np.ones((12, 2)), "y": ["cat", "dog"] * 6, "client": list("bac") * 4}
@@ -291,7 +284,7 @@ WRONG: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_arrays_and_frames_are_refused(case: tuple[Any, ...]) -> None:
+def test_wrong_arrays_and_frames_are_refused(case):
     pd = pytest.importorskip("pandas")
     value = case[0]
     if len(case) == 3:

@@ -68,18 +68,18 @@ NPZ: list[tuple[str, dict[str, object]]] = [
 ]  # fmt: skip
 
 
-def npz(changes: dict[str, object]) -> bytes:
+def npz(changes):
     arrays = {"X": FLAT, "y": Y} | changes
     return npz_bytes({name: array for name, array in arrays.items() if array is not None})
 
 
-def npy(array: np.ndarray) -> bytes:
+def npy(array):
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=True)
     return stream.getvalue()
 
 
-def npy_claiming(shape: str) -> bytes:
+def npy_claiming(shape):
     """An .npy member without data whose header claims this shape."""
     head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
@@ -125,7 +125,7 @@ GOOD = json.dumps(leaf_object())
 KEEP = object()
 
 
-def change(*path: Any, to: Any = KEEP, add: Any = KEEP) -> bytes:
+def change(*path, to=KEEP, add=KEEP):
     """The valid file with one value changed, one added to a list, or one left out."""
     data: Any = json.loads(GOOD)
     inside = data
@@ -140,21 +140,21 @@ def change(*path: Any, to: Any = KEEP, add: Any = KEEP) -> bytes:
     return json.dumps(data).encode()
 
 
-def text_for_all(rows: int = 4000) -> bytes:
+def text_for_all(rows=4000):
     """One long text among the numbers, for which NumPy would give every row as much room."""
     entry = {"x": [[0]] * rows + [["a" * 50_000]], "y": [0] * (rows + 1)}
     found = {"users": ["u"], "num_samples": [rows + 1], "user_data": {"u": entry}}
     return json.dumps(found).encode()
 
 
-def tweets(odd: Any) -> bytes:
+def tweets(odd):
     """Tweets whose rows are odd, or if it is no list the class of the first."""
     x, y = (odd, [0] * len(odd)) if isinstance(odd, list) else ([["1", "", "", "me", "a"]], [odd])
     entry = {"users": ["me"], "num_samples": [len(x)], "user_data": {"me": {"x": x, "y": y}}}
     return json.dumps(entry).encode()
 
 
-def key_twice() -> bytes:
+def key_twice():
     """Many names, each of which is compared with the others."""
     names = dict.fromkeys(map(str, range(30_000)))
     return json.dumps(names).replace("29998", "29999").encode()
@@ -223,7 +223,7 @@ IMAGES = {
 }
 
 
-def layers() -> bytes:
+def layers():
     """zip → gzip → idx of 70 MB: the gzip layer is long by its name alone, which the zip packs."""
     head = b"\0\0\x08\x03" + struct.pack(">3I", 1, 70, 1 << 20)
     zeros = gzip.compress(head + bytes(70 << 20), 1)
@@ -254,7 +254,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def resealed(changes: dict[str, Any]) -> bytes:
+def resealed(changes):
     """A manifest that someone changed and sealed again."""
     data = SMALL | changes
     return json.dumps(
@@ -284,13 +284,13 @@ TABLE_OF_ALL: list[tuple[str, bytes | Callable[[], bytes], str]] = [
 PROC = Path("/proc/self/clear_refs")
 
 
-def memory(field: str) -> int:
+def memory(field):
     """Bytes of memory by /proc: VmRSS now, VmHWM at most since the last reset."""
     text = Path("/proc/self/status").read_text()
     return int(text.split(f"{field}:")[1].split()[0]) << 10
 
 
-def read(path: Path) -> object:
+def read(path):
     if path.parent.name in ("shakespeare", "sent140", "emnist"):
         return load(path.parent.name, path.parents[1])
     if path.name == "m.json":
@@ -298,7 +298,7 @@ def read(path: Path) -> object:
     return load(path.parent if path.parent.name == "idx" else path)
 
 
-def place(root: Path, name: str) -> Path:
+def place(root, name):
     """Where the file of this name goes; the others of a set of idx files are there."""
     path = root / name
     path.parent.mkdir(exist_ok=True)
@@ -308,9 +308,7 @@ def place(root: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(("name", "content", "message"), TABLE_OF_ALL)
-def test_a_wrong_file_is_one_line_at_once(
-    tmp_path: Path, name: str, content: bytes | Callable[[], bytes], message: str
-) -> None:
+def test_a_wrong_file_is_one_line_at_once(tmp_path, name, content, message):
     path = place(tmp_path, name)
     path.write_bytes(content if isinstance(content, bytes) else content())
     with suppress(OSError):  # Linux: forget how much was used at most
@@ -342,7 +340,7 @@ VALID: dict[str, Callable[[], bytes]] = {
 }
 
 
-def damaged(rng: np.random.Generator, data: bytes) -> bytes:
+def damaged(rng, data):
     """A byte changed, a number replaced, a piece cut out or doubled, or the end cut off."""
     out, at = bytearray(data), int(rng.integers(len(data)))
     match int(rng.integers(5)):
@@ -360,7 +358,7 @@ def damaged(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_damaged_files_give_a_result_or_one_line(name: str, tmp_path: Path) -> None:
+def test_damaged_files_give_a_result_or_one_line(name, tmp_path):
     data, rng, refused = VALID[name](), np.random.default_rng(len(name)), 0
     path = place(tmp_path, name)
     for content in (data, *(damaged(rng, data) for _ in range(50))):
@@ -381,7 +379,7 @@ def test_damaged_files_give_a_result_or_one_line(name: str, tmp_path: Path) -> N
 # ---- folders, pipes, devices, paths ----------------------------------------------------------------
 
 
-def test_folders_that_do_not_fit_together(tmp_path: Path) -> None:
+def test_folders_that_do_not_fit_together(tmp_path):
     for part in ("digits", "letters"):
         for name, data in idx_files(f"emnist-{part}-").items():
             put(tmp_path, f"sets/{name}", data)
@@ -405,7 +403,7 @@ def test_folders_that_do_not_fit_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a.npz", "a.json", "a.mat", "m.json", "idx/train-images-idx3-ubyte"]
 )
-def test_pipes_and_devices_are_refused(name: str, tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused(name, tmp_path):
     path = place(tmp_path, name)
     for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
         path.unlink(missing_ok=True)
@@ -416,9 +414,7 @@ def test_pipes_and_devices_are_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "a.npz"])
-def test_impossible_paths_are_one_line(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_paths_are_one_line(name, tmp_path, monkeypatch):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for odd in (tmp_path / ("a" * 256), tmp_path / "loop", tmp_path / "a\0b"):
         for words in ((name, odd), (odd / name,), (odd,)):
@@ -431,7 +427,7 @@ def test_impossible_paths_are_one_line(
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read anything")
-def test_a_folder_that_may_not_be_listed(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_listed(tmp_path):
     (tmp_path / "a").mkdir(mode=0)
     with pytest.raises(DataError, match="Permission denied"):
         load(tmp_path / "a")

@@ -13,7 +13,7 @@ from fedref.datasets.synthetic import generate
 from fedref.rounds.federation import Source
 
 
-def split_seconds(rule: str, clients: int, rows: int) -> float:
+def split_seconds(rule, clients, rows):
     """Split equally many rows of four features a client over as many clients; return the CPU time."""
     n = np.full(clients, rows // clients)
     source = Source(*generate(1, 1, users=clients, features=4, n=n))
@@ -28,7 +28,7 @@ def split_seconds(rule: str, clients: int, rows: int) -> float:
 
 @pytest.mark.parametrize("rule", ["natural", "iid", "quantity", "shards", "dirichlet"])
 @pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_many_clients_take_time_in_proportion(rule: str, many: int) -> None:
+def test_many_clients_take_time_in_proportion(rule, many):
     """Ten times the rows: some ten times the time (more once out of the cache), not a hundred."""
     few = split_seconds(rule, many // 10, 2 * many)
     assert split_seconds(rule, many, 20 * many) < 40 * few + 0.1
@@ -45,7 +45,7 @@ print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_a_run_on_mnist_with_a_thousand_clients_takes_300_MB(real: Path, tmp_path: Path) -> None:
+def test_a_run_on_mnist_with_a_thousand_clients_takes_300_MB(real, tmp_path):
     """Pixels stay bytes in loading, splitting and describing, and in all of `fedref run`."""
     # not ru_maxrss, in which a child starts with its parent's peak
     command = [sys.executable, "-c", PROGRAM, str(real), str(tmp_path / "r")]

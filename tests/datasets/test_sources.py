@@ -1,7 +1,6 @@
 """Named data sets and where they are looked for."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from fedref.datasets import SOURCES, load, shipped_folder, sources
 from fedref.datasets.formats import emnist
 
 
-def test_the_shipped_digits_are_in_the_package_or_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_digits_are_in_the_package_or_beside_it(tmp_path, monkeypatch):
     source = load("digits")
     assert (source.X.shape, source.X.dtype, source.image) == ((1797, 64), np.uint8, (8, 8, 1))
     assert source.X.max() == source.full_scale == 16
@@ -36,13 +33,13 @@ def test_the_shipped_digits_are_in_the_package_or_beside_it(
         ("cifar10-gray", (60_000, 1024), 0),
     ],
 )
-def test_real_data_is_read(real: Path, name: str, shape: tuple[int, int], clients: int) -> None:
+def test_real_data_is_read(real, name, shape, clients):
     source = load(name, real)
     assert source.X.shape == shape
     assert (0 if source.client is None else len(set(source.client))) == clients
 
 
-def data_dir(root: Path) -> Path:
+def data_dir(root):
     """Make a folder with small files for data sets that are neither generated nor shipped."""
     write_idx(root / "mnist")
     put(root, "emnist/gzip.zip", emnist_zip("digits", "letters"))
@@ -54,9 +51,7 @@ def data_dir(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["mnist", "emnist", "vehicle", "cifar10-gray"])
-def test_data_sets_are_found_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_data_sets_are_found_by_name(tmp_path, monkeypatch, name):
     with pytest.raises(DataError) as caught:
         load(name, tmp_path)
     for words in (SOURCES[name].files, f"DIR/{name}", "FEDREF_DATA"):
@@ -69,7 +64,7 @@ def test_data_sets_are_found_by_name(
         load(name, tmp_path / "nowhere")  # an explicit folder goes before FEDREF_DATA
 
 
-def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_folders_by_path(tmp_path, monkeypatch):
     root = data_dir(tmp_path)
     source = load(root / "vehicle" / "vehicle.json")
     assert source.name == "vehicle.json"
@@ -98,16 +93,14 @@ def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("synthetic-iid(users=0)", {}, "at least 1"),
     ],
 )
-def test_wrong_names_and_arguments_are_refused(
-    name: str, given: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_names_and_arguments_are_refused(name, given, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path, "a.npz", b"")
     with pytest.raises((ConfigError, DataError), match=message):
         load(name, **given)
 
 
-def test_parameters_are_part_of_the_name() -> None:
+def test_parameters_are_part_of_the_name():
     one, other = load("synthetic(1,1)"), load("synthetic(1,1,seed=2)")
     assert one.sha256 == load("synthetic(1, 1.0)").sha256 != other.sha256
     assert (one.name, other.name) == ("synthetic(1,1)", "synthetic(1,1,seed=2)")
@@ -116,9 +109,7 @@ def test_parameters_are_part_of_the_name() -> None:
     assert load("synthetic-iid(5)").name == "synthetic-iid(5)"
 
 
-def test_a_wrong_folder_matters_only_where_it_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_folder_matters_only_where_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))
     assert load("digits").sha256 == SOURCES["digits"].sha256
     assert sources.locate("vehicle", None) is None  # as `data list` asks
@@ -126,7 +117,7 @@ def test_a_wrong_folder_matters_only_where_it_is_needed(
         load("mnist")  # and no download
 
 
-def test_every_published_file_has_an_address_and_a_hash() -> None:
+def test_every_published_file_has_an_address_and_a_hash():
     for known in SOURCES.values():
         assert bool(known.addresses) == bool(known.hashes)
         assert all(a.startswith("https://") and a.endswith("/") for a in known.addresses)
@@ -137,7 +128,7 @@ def test_every_published_file_has_an_address_and_a_hash() -> None:
 # ---- EMNIST ---------------------------------------------------------------------------------------
 
 
-def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path: Path) -> None:
+def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path):
     root = data_dir(tmp_path)
     whole, some = (load(name, root, verify=False) for name in ("emnist", "emnist(letters,b-c)"))
     (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
@@ -151,7 +142,7 @@ def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path: Path) -> No
     assert load(some.name, root, verify=False).sha256 == some.sha256
 
 
-def test_classes_are_characters_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
     letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
     for alphabet, classes, labels in (
         (byclass, "a-j", range(36, 46)), (byclass, "0-9", range(10)), (byclass, None, range(62)),

@@ -8,7 +8,7 @@ from fedref.datasets import load, split
 from fedref.datasets.synthetic import generate, sizes
 
 
-def test_sizes_are_fifty_and_a_lognormal() -> None:
+def test_sizes_are_fifty_and_a_lognormal():
     found = split("natural", load("synthetic(1,1)"))
     assert (found.clients, found.source.X.shape[1]) == (30, 60)
     assert set(found.source.labels) <= set(range(10))
@@ -19,7 +19,7 @@ def test_sizes_are_fifty_and_a_lognormal() -> None:
     np.testing.assert_allclose(median_and_one_deviation_up, [4, 6], atol=0.06)
 
 
-def linearly_separable(X: np.ndarray, y: np.ndarray) -> bool:
+def linearly_separable(X, y):
     """Whether some W, b have (w_y − w_c)ᵀx + b_y − b_c ≥ 1 for every row and other class c."""
     C, p = y.max() + 1, X.shape[1] + 1
     rows, other = np.nonzero(np.arange(C) != y[:, None])
@@ -30,7 +30,7 @@ def linearly_separable(X: np.ndarray, y: np.ndarray) -> bool:
     return linprog(np.zeros(C * p), A, -np.ones(len(A)), bounds=(None, None)).status == 0
 
 
-def test_labels_are_the_argmax_of_a_linear_model_of_each_client_or_of_all() -> None:
+def test_labels_are_the_argmax_of_a_linear_model_of_each_client_or_of_all():
     n = np.full(4, 200)
     X, y, client = generate(0.5, 0.5, users=4, features=3, classes=3, seed=1, n=n)
     for k in range(4):
@@ -44,7 +44,7 @@ def test_labels_are_the_argmax_of_a_linear_model_of_each_client_or_of_all() -> N
 
 
 @pytest.mark.parametrize("beta", [0.0, 3.0])
-def test_inputs_have_the_documented_spread(beta: float) -> None:
+def test_inputs_have_the_documented_spread(beta):
     n = np.full(300, 200)
     X, _, _ = generate(1.0, beta, users=300, features=20, seed=0, n=n)
     rows = X.reshape(300, 200, 20)

@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +14,13 @@ from hypothesis import strategies as st
 from fedref import ConfigError
 from fedref.datasets import load, split, texts
 from fedref.datasets.formats import text
-from fedref.rounds.federation import Source
 
 known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
 lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 
 @given(known | lines, st.integers(1, 10), st.characters(categories=["L", "S", "Cs"]))
-def test_codes_and_windows_are_leafs(words: str, length: int, odd: str) -> None:
+def test_codes_and_windows_are_leafs(words, length, odd):
     X, y = text.windows(words, length)
     raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
     before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
@@ -34,7 +32,7 @@ def test_codes_and_windows_are_leafs(words: str, length: int, odd: str) -> None:
     assert text.decode(np.array([80, 81])) == "·"  # padding is no character
 
 
-def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code() -> None:
+def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code():
     said = ["b a c", "B, a b", "z z z z"]
     assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
     assert text.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
@@ -51,20 +49,20 @@ def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code() ->
 SIZES = {"HAMLET": 500, "GHOST": 300, "SERVANT": 80}
 
 
-def said(role: str) -> str:
+def said(role):
     """The characters of a role: words, none of them at the ends a space."""
     n, rng = SIZES[role], np.random.default_rng(SIZES[role])
     words = " ".join(rng.choice(["to", "be", "or", "not", "question", "whether", "slings"], n))
     return words[: n - 1].rstrip().ljust(n - 1, "x") + "!"
 
 
-def texts_of(source: Source, client: int, test: bool) -> list[str]:
+def texts_of(source, client, test):
     rows = np.flatnonzero(source.client == client)
     rows = rows[(rows >= source.test_from) == test]
     return [text.decode(source.X[row]) + text.decode(source.y[row : row + 1]) for row in rows]
 
 
-def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path: Path) -> None:
+def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path):
     roles = {role: [[word] for word in said(role).split()] for role in SIZES}
     put(tmp_path, "shakespeare/roles.json.gz", gzip.compress(json.dumps(roles).encode()))
     source, thin = (load(name, tmp_path) for name in ("shakespeare", "shakespeare(7)"))
@@ -85,7 +83,7 @@ def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path
         split("natural", source, scaling="unit")
 
 
-def test_the_statistics_of_the_plays(real: Path) -> None:
+def test_the_statistics_of_the_plays(real):
     sizes = [len(user.y) for user in texts.read_roles(real / "shakespeare" / "roles.json.gz")]
     page = (Path(__file__).resolve().parents[2] / "data" / "README.md").read_text("utf-8")
     for number in (len(sizes), sum(sizes)):
@@ -95,7 +93,7 @@ def test_the_statistics_of_the_plays(real: Path) -> None:
 # ---- Sent140 ----------------------------------------------------------------------------------------
 
 
-def tweets(**users: list[tuple[str, Any]]) -> dict[str, Any]:
+def tweets(**users):
     """LEAF's Sent140: id, date, query, user, tweet[, part]."""
     data = {
         name: {
@@ -108,7 +106,7 @@ def tweets(**users: list[tuple[str, Any]]) -> dict[str, Any]:
     return {"users": list(users), "num_samples": sizes, "user_data": data}
 
 
-def test_words_of_the_training_part_alone_are_known(tmp_path: Path) -> None:
+def test_words_of_the_training_part_alone_are_known(tmp_path):
     ann = [("so happy!", 1), ("So sad", 0)]
     later = [("happy happy", 1), ("rain, again", "0"), ("sunshine", 4)]
     put_json(tmp_path, tweets(ann=ann, cy=[]), "sent140/train/data.json")

@@ -1,6 +1,5 @@
 """Split rules: what holds for all of them, and each beside its definition or its paper's numbers."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,13 @@ from fedref.boundary.values import schema
 from fedref.datasets import RULES, load, manifest_of, reshuffle, split
 from fedref.datasets.describe import histogram, statistics
 from fedref.datasets.rules.per_fedavg import pairs
-from fedref.rounds.federation import Federation, Source
+from fedref.rounds.federation import Source
 
 # ---- all rules -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_parameters(
-    rule: str, digits: Source
-) -> None:
+def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_parameters(rule, digits):
     source = with_clients(digits) if rule == "natural" else digits
     few = {"users": 20} if hasattr(RULES[rule], "users") else {}  # fits the digits with every rule
     one, other = (split(rule, source, seed, **few) for seed in (1, 2))
@@ -67,15 +64,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("rule", "given", "message"), WRONG)
-def test_wrong_parameters_are_refused(
-    rule: str, given: dict[str, Any], message: str, digits: Source
-) -> None:
+def test_wrong_parameters_are_refused(rule, given, message, digits):
     with pytest.raises(ConfigError, match=message):
         split(rule, **({"source": digits} | given))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_features_are_scaled_as_asked(dtype: type, digits: Source) -> None:
+def test_features_are_scaled_as_asked(dtype, digits):
     X = np.random.default_rng(0).integers(0, 200, (5000, 3)).astype(dtype)
     X[:, 2] = 7  # a constant feature stays finite
     found = split("iid", Source(X, np.arange(5000) % 2), users=2, scaling="standardise")
@@ -91,13 +86,13 @@ def test_features_are_scaled_as_asked(dtype: type, digits: Source) -> None:
 # ---- natural clients, and rules that deal rows anew ------------------------------------------------
 
 
-def held(found: Federation) -> list[tuple[list[int], list[int]]]:
+def held(found):
     """Each client's training and test rows."""
     parts = found.train, found.test
     return [tuple(part.rows_of(k).tolist() for part in parts) for k in range(found.clients)]  # type: ignore[misc]
 
 
-def test_natural_clients_keep_names_and_published_test_rows() -> None:
+def test_natural_clients_keep_names_and_published_test_rows():
     client, names = np.array([0, 0, 1, 2, 0, 1, 3]), ("ann", "bob", "cy", "dee")
     source = made(np.arange(7) % 2, client=client, client_names=names, test_from=4)
     found = split("natural", source)
@@ -112,16 +107,14 @@ def test_natural_clients_keep_names_and_published_test_rows() -> None:
 @pytest.mark.parametrize("rule", ["dirichlet", "quantity"])
 @settings(max_examples=25)
 @given(seed=st.integers(0, 99), alpha=st.sampled_from([0.001, 0.1, 1e6]), least=st.integers(1, 4))
-def test_everybody_gets_min_rows_and_nothing_is_lost(
-    rule: str, seed: int, alpha: float, least: int
-) -> None:
+def test_everybody_gets_min_rows_and_nothing_is_lost(rule, seed, alpha, least):
     found = split(rule, made(np.arange(60) % 3), seed, alpha=alpha, users=15, min_rows=least)
     assert (found.train.sizes + found.test.sizes).min() >= least
     assert sorted(rows_of(found)) == list(range(60))
 
 
 @pytest.mark.parametrize("rule", ["iid", "dirichlet", "shards", "quantity"])
-def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule: str, digits: Source) -> None:
+def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule, digits):
     source = with_clients(digits)
     found = split(rule, source)
     assert found.clients == found.parameters["users"] == split("natural", source).clients == 45
@@ -130,7 +123,7 @@ def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule: str, digits: S
     assert split(rule, source, users=7).clients == 7
 
 
-def test_skew_is_that_of_the_rule(digits: Source) -> None:
+def test_skew_is_that_of_the_rule(digits):
     splits = [split("dirichlet", digits, alpha=a, users=20) for a in (0.01, 0.3, 1, 1000)]
     purity = [float((n.max(0) / n.sum(0)).mean()) for n in map(histogram, splits)]
     assert purity == sorted(purity, reverse=True)
@@ -150,9 +143,7 @@ def test_skew_is_that_of_the_rule(digits: Source) -> None:
     ("rule", "given", "scaling"),
     [("fedprox-mnist", {"users": 30, "sigma": 1}, "standardise"), ("per-fedavg", {}, "unit")],
 )
-def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(
-    rule: str, given: dict[str, int], scaling: str, digits: Source
-) -> None:
+def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(rule, given, scaling, digits):
     sharp = split(rule, digits, 5, **given)
     twin = split("iid", digits, 5, of=rule, **given)
     assert twin.parameters == sharp.parameters | {"of": rule}
@@ -169,7 +160,7 @@ def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(
 # ---- FedProx's generators, and APFL's CIFAR-10 -----------------------------------------------------
 
 
-def test_fedprox_mnist_is_the_published_loop(digits: Source) -> None:
+def test_fedprox_mnist_is_the_published_loop(digits):
     """The rule as algorithms.md states it, as a plain loop, on the shares that the rule drew."""
     users, base = 30, 5
     rng_share, _ = np.random.default_rng([4, int.from_bytes(b"split")]).spawn(2)
@@ -190,7 +181,7 @@ def test_fedprox_mnist_is_the_published_loop(digits: Source) -> None:
     np.testing.assert_array_equal(found.train.sizes, np.floor(0.9 * n + 1e-9))
 
 
-def test_femnist_gives_three_letters_and_at_least_two_of_each() -> None:
+def test_femnist_gives_three_letters_and_at_least_two_of_each():
     found = split("fedprox-femnist", made(np.arange(40_000) % 10), scaling="none")
     assert found.clients == 200
     counts = histogram(found)
@@ -202,7 +193,7 @@ def test_femnist_gives_three_letters_and_at_least_two_of_each() -> None:
     assert 75 < statistics(found)["mean"] < 115  # the table: 92; e^4.5 + 5 − 1.5 = 94 expected
 
 
-def test_cifar10_powerlaw_takes_the_training_part_only() -> None:
+def test_cifar10_powerlaw_takes_the_training_part_only():
     split_ = split("cifar10-powerlaw", made(np.arange(60_000) % 10, test_from=50_000))
     found = statistics(split_)
     assert (found["clients"], found["labels a client"]) == (100, 5)
@@ -211,7 +202,7 @@ def test_cifar10_powerlaw_takes_the_training_part_only() -> None:
     assert rows_of(split_).max() < 50_000
 
 
-def test_splits_of_mnist_have_the_papers_numbers(real: Path) -> None:
+def test_splits_of_mnist_have_the_papers_numbers(real):
     """[apfl table 1]: 1000 clients, 69 035 samples, mean 69, standard deviation 106.
 
     Over 150 seeds the published generator's loop gives 69 017 to 69 113 samples and a deviation of
@@ -236,7 +227,7 @@ def test_splits_of_mnist_have_the_papers_numbers(real: Path) -> None:
 @pytest.mark.parametrize(
     ("users", "a", "classes"), [(50, 4, 10), (20, 2, 10), (8, 6, 4), (2, 2, 2)]
 )
-def test_per_fedavg_holds_a_half_a_and_two_a(users: int, a: int, classes: int) -> None:
+def test_per_fedavg_holds_a_half_a_and_two_a(users, a, classes):
     source = made(np.arange(4000) % classes, test_from=2000)
     found = split("per-fedavg", source, users=users, a=a, a_test=2)
     h = classes // 2
@@ -253,7 +244,7 @@ def test_per_fedavg_holds_a_half_a_and_two_a(users: int, a: int, classes: int) -
 
 
 @given(st.integers(1, 6), st.integers(1, 60))
-def test_per_fedavg_pairs_leave_out_no_class_that_can_be_held(half: int, second: int) -> None:
+def test_per_fedavg_pairs_leave_out_no_class_that_can_be_held(half, second):
     low, high = pairs(2 * half, 2 * second)
     assert len(set(zip(low, high))) == min(second, half**2)
     assert len(set(high)) == len(set(low)) == min(second, half)
@@ -261,7 +252,7 @@ def test_per_fedavg_pairs_leave_out_no_class_that_can_be_held(half: int, second:
         assert [*zip(low, high)] == [(i % half, half + i // half) for i in range(second)]
 
 
-def test_per_fedavg_takes_the_largest_even_a_that_fits(digits: Source) -> None:
+def test_per_fedavg_takes_the_largest_even_a_that_fits(digits):
     found = split("per-fedavg", digits)
     users, a, a_test = (found.parameters[key] for key in ("users", "a", "a_test"))
     assert len(found.source.labels) == len(np.unique(digits.y[found.train.rows]))
