@@ -56,27 +56,15 @@ def test_a_row_of_padding_alone_reads_nothing(model):
     assert np.isfinite(model.hvp(w, v, D)).all()
 
 
-def test_codes_that_do_not_occur_have_no_gradient():
-    model = LSTM(6, 2, 3, 2, (2,))
-    w, v, _ = point(model)
-    D = Batch(np.array([[1, 1, 4], [4, 6, 1]]), np.array([0, 1]))
-    for x in (model.grad(w, D), model.hvp(w, v, D)):
-        assert np.flatnonzero(model.unpack(x)[0].any(-1)).tolist() == [1, 4]
-
-
 # ---- parts and leading axes -------------------------------------------------------------------------
-
-
-def smaller(monkeypatch, model, rows: int):
-    """As if memory allowed `rows` samples at once."""
-    monkeypatch.setattr(LSTM, "rows", property(lambda self: rows))
-    return model
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8, 1000])
 @pytest.mark.parametrize("leads", [((3,), (3,)), ((), (3,)), ((3,), ()), ((2, 1), (3,))])
 def test_leading_axes_are_the_loop_to_the_bit_in_parts_too(monkeypatch, rows, leads):
-    model = smaller(monkeypatch, SHAPES["two layers"], rows)
+    """Also as if memory allowed so many rows at once."""
+    monkeypatch.setattr(LSTM, "rows", property(lambda self: rows))
+    model = SHAPES["two layers"]
     rng = np.random.default_rng(4)
     w, v = rng.normal(size=(2, *leads[0], model.d))
     D = make_batch(model, rng, 4, leads[1], weights=True)
