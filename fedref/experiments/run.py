@@ -46,13 +46,15 @@ class Options(NamedTuple):
     """How units are completed; the numbers do not depend on it.
 
     every : seconds between savings of a unit, or more if one takes long; 0: after every round.
-    changed_code : go on with units that other code or another version of fedref has begun.
+    changed_code : go on with units that other code or another version of fedref has begun. stays :
+    whether the directory stays, and with it what clients keep.
     """
 
     directory: Path
     every: float = 10.0
     changed_code: bool = False
     engine: EngineOf = None
+    stays: bool = True
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -161,7 +163,8 @@ def complete_units(
                 board.write(unit.number, rounds_done(unit, record))
                 progress.round(unit, record)
                 look_around(unit)
-        records[unit.number] = run_directory.drop_client_states(record)
+        kept = run_directory.drop_client_states(record) if how.stays else record
+        records[unit.number] = kept
         left.remove(unit)
 
     with others:
@@ -252,7 +255,7 @@ def execute(
             return done([*run_in_memory(work, loader, progress)])
         folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
         with folder as place:
-            how = Options(Path(place), every, changed_code, engine)
+            how = Options(Path(place), every, changed_code, engine, directory is not None)
             with closing(Board(how.directory / run_directory.QUEUE, len(work))) as board:
                 run = done(complete_units(work, loader, how, board, progress, workers, executor))
                 if directory is not None:

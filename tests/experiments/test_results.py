@@ -187,7 +187,8 @@ def states(table: dict, label: str) -> list:
 def test_load_run_keeps_what_clients_keep(here):
     table = document(rounds=4, algorithms={"apfl": {"z": 1}})
     expected = states(table, "apfl")[-1].clients
-    for run in (fedref.run(table, out="a"), fedref.load_run("a"), fedref.run(table)):
+    ways = fedref.run(table, out="a"), fedref.load_run("a"), fedref.run(table)
+    for run in (*ways, fedref.run(table, workers=2)):
         assert run.records[0].state.clients == {} or run.directory is None  # they stay on disk
         own = run.parameters("apfl").clients
         assert set(own) == set(expected) != set()
