@@ -97,11 +97,6 @@ def is_file(name: Any) -> bool:
     return isinstance(name, str) and parse_name(name) is None and Path(name).exists()
 
 
-def absolute_path(name: Any) -> Any:
-    """Return a file's absolute path; any other name unchanged."""
-    return str(Path(name).resolve()) if is_file(name) else name
-
-
 # ---- the model of the data -----------------------------------------------------------------------
 
 
@@ -285,11 +280,13 @@ def resolve_experiment(
     data, table = dict(experiment.data), dict(experiment.split)
     swept = any(key.startswith(("data", "split")) for key in experiment.sweep)
     if table["rule"].endswith(".json"):
+        table["rule"] = str(Path(table["rule"]).resolve())
         if not is_file(data["name"]):
             data = config.data_table({"name": loaded[0].whole.source.name})
     elif not swept and not isinstance(loader.source(data), Federation):
         table = config.split_table(table | dict(loaded[0].whole.parameters))
-    data["name"], table["rule"] = absolute_path(data["name"]), absolute_path(table["rule"])
+    if is_file(data["name"]):
+        data["name"] = str(Path(data["name"]).resolve())
     cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
     usual = experiment.clients_per_round
     if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:

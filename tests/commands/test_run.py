@@ -66,6 +66,7 @@ def test_config_reproduces(here, table):
 
 def test_files_are_named_in_full_so_that_a_run_can_be_gone_on_with_elsewhere(here, monkeypatch):
     npz(here / "my.npz")
+    (here / "iid").mkdir()  # is not the rule
     words = ["--data", "my.npz", "--split", "iid", "--set", "split.users=3"]
     assert main("run", "fedavg", *words, *SMALL, "--out", "a") == 0
     assert toml(here / "a" / "config.toml")["data"]["name"] == str(here / "my.npz")
