@@ -20,6 +20,7 @@ from fedref.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
 from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of
+from reproduce.runs import Spec
 from reproduce.writing import Values, values_of, write_csv
 
 Place = tuple[str, str]
@@ -78,14 +79,12 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 # ---- from runs -----------------------------------------------------------------------------------
 
 
-def measure_cells(
-    spec: Mapping[str, Any], runs: Mapping[str, Run], data_dir: Path | None
-) -> Iterator[Cell]:
+def measure_cells(spec: Spec, runs: Mapping[str, Run], data_dir: Path | None) -> Iterator[Cell]:
     """Yield what `cells` ask for: quantities of every method, at every point of these runs."""
     loader = Loader(data_dir)
     for wanted in spec["measure"].get("cells", []):
         for name in (run for run in runs if fits(run, wanted["runs"])):
-            data = next(x for pattern, x in spec["data"].items() if fnmatchcase(name, pattern))
+            data = data_of(spec, name)
             points = split_run(runs[name], wanted)
             for setting, run, chosen in points:
                 place, part = (data, setting), Part(run, [one for _, one, _ in points], loader)
@@ -97,7 +96,12 @@ def measure_cells(
                         yield Cell(place, method, "chosen", values_of([]), chosen[label])
 
 
-def split_run(run: Run, wanted: Mapping[str, Any]) -> list[tuple[str, Run, dict[str, str]]]:
+def data_of(spec: Spec, run: str) -> str:
+    """Return the name of a run's data on the page."""
+    return str(next(x for pattern, x in spec["data"].items() if fits(run, [pattern])))
+
+
+def split_run(run: Run, wanted: Spec) -> list[tuple[str, Run, dict[str, str]]]:
     """Return (setting, its units, label → what was chosen) of every point of a sweep.
 
     choose : one place, with every method at its best point. first-seed : of the first seed alone.
@@ -137,7 +141,7 @@ def measure_method(
             yield Cell(place, method, quantity, values_of(values))
 
 
-def count_tested(place: Place, part: Part, wanted: Mapping[str, Any]) -> Iterator[Cell]:
+def count_tested(place: Place, part: Part, wanted: Spec) -> Iterator[Cell]:
     """Yield on how many rows and clients is tested, and how often; and what is counted of the data.
 
     unseen : on the clients that never trained, on the rows that are left when their support is taken
@@ -186,7 +190,7 @@ OF_DATA: Mapping[str, Callable[[Any], float]] = {
 }
 
 
-def measure_splits(spec: Mapping[str, Any], data_dir: Path | None) -> Iterator[Cell]:
+def measure_splits(spec: Spec, data_dir: Path | None) -> Iterator[Cell]:
     """Yield what [splits] asks for: who holds how much, and between which values the deviation is."""
     for data, wanted in spec.get("splits", {}).items():
         source = load(wanted["load"], data_dir)
@@ -215,7 +219,7 @@ OVER_SETTINGS: Mapping[str, Callable[[Array], Array]] = {  # (settings, seeds) �
 }
 
 
-def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
+def derive_cells(spec: Spec, cells: Cells) -> Iterator[Cell]:
     """Yield what becomes of quantities over settings, or less a place's best method: `derived`.
 
     names : what it is called → how it is made. over : where the name of the varied value begins in a
@@ -242,7 +246,7 @@ def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
                     yield Cell(there, method, name, x)
 
 
-def method_names(spec: Mapping[str, Any]) -> list[str]:
+def method_names(spec: Spec) -> list[str]:
     return list(dict.fromkeys(spec["methods"].values()))
 
 

@@ -14,7 +14,7 @@ from fedref.plots import holdings
 from fedref.plots import runs as plots
 from fedref.plots.style import COLOURS, STYLE, frame, save, sign
 from fedref.plots.tables import Table, columns_of
-from reproduce.cells import Cells, Place, fits, split_run
+from reproduce.cells import Cells, Place, data_of, fits, split_run
 from reproduce.pages import paper_number
 from reproduce.quantities import join_runs
 from reproduce.runs import Spec
@@ -32,8 +32,7 @@ def draw_pictures(
             OF_CELLS[wanted["kind"]](spec, wanted, cells, out / wanted["file"])
             continue
         for name, parts in parts_of(runs, wanted):
-            title = next(x for pattern, x in spec["data"].items() if fits(name, [pattern]))
-            file = wanted.get("file", "{run}.png")
+            title, file = data_of(spec, name), wanted.get("file", "{run}.png")
             groups = [[part] for part in parts] if "{setting}" in file else [parts]
             for group in groups:
                 words = {"run": name, "setting": group[0][0].replace(" = ", "")}

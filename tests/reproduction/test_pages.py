@@ -8,7 +8,7 @@ import pytest
 
 from fedref.experiments.unit import units
 from reproduce import default_out, pages
-from reproduce.cells import fits, read_cells
+from reproduce.cells import data_of, fits, read_cells
 from reproduce.claims import claims_of, judge_claims
 from reproduce.quantities import CHOICES, QUANTITIES
 from reproduce.runs import PAPERS, compose_experiments, read_spec, report_names
@@ -60,7 +60,7 @@ def test_a_file_asks_for_what_there_is(name: str) -> None:
         drawn = [run for run in spec["runs"] if fits(run, wanted["runs"])]
         assert drawn
         for run in [run.partition("-")[0] for run in drawn] if wanted.get("merge") else drawn:
-            assert any(fits(run, [pattern]) for pattern in spec["data"])
+            assert data_of(spec, run)
     for quick in (False, True):
         for made in compose_experiments(spec, quick).values():  # refuses what `fedref run` would
             assert units(made)
