@@ -204,13 +204,17 @@ def mistakes_of(page: str) -> list[str]:
 
 @cache
 def correction(name: str) -> str:
-    """Return the first place that a mistake changes: - its lines, + the specification's."""
+    """Return a place that a mistake changes, in its own paper if it can: - its lines, + the right ones."""
     wrong = reduce(replace, MISTAKES[name].edits, TEXTS[spec])
     changes = difflib.unified_diff(wrong.split("\n"), TEXTS[spec].split("\n"), n=0, lineterm="")
     _, *places = re.split(r"^@@.*\n", "\n".join(changes), flags=re.M)
-    lines = places[0].splitlines() if places else []
+    if not places:
+        return ""
+    loop = source.spec_code(paper_of(MISTAKES[name].tag))
+    own = (text for text in places if text.splitlines()[-1][1:].strip() in loop)
+    lines = next(own, places[0]).splitlines()
     code = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
-    more = [f"# and {len(places) - 1} more"] if len(places) > 1 else []
+    more = [f"# and at {len(places) - 1} more places"] if len(places) > 1 else []
     return "\n".join([*(f"{line[0]} {text}" for line, text in zip(lines, code)), *more])
 
 

@@ -18,7 +18,7 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import build
+from fedref.boundary.values import build, schema
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -33,18 +33,14 @@ ROUNDS = (1, 2, 5)
 START = np.array([-0.4, 2.0])
 #: Each client's minimum c, and the two directions in which its rows lie: A = (aaᵀ + bbᵀ)/2.
 BOWLS = (((1.6, 0.4), (1.75, 0.45), (-0.3, 1.2)), ((-1.5, -0.5), (0.75, -0.3), (0.25, 0.6)))
-#: Settings with which the method's point is seen; every other field has its usual value.
+#: Settings with which the point of a method is seen; every other field has its usual value.
+USUAL = {"lr": 0.3, "alpha": 0.5, "beta": 0.4, "mu": 1.0, "lam": 0.5}
 SHOWN: dict[str, dict[str, Any]] = {
-    "per-fedavg": {"alpha": 0.5, "beta": 0.4}, "per-fedavg-fo": {"alpha": 0.5, "beta": 0.4},
-    "per-fedavg-hf": {"alpha": 0.5, "beta": 0.4}, "fedavg-update": {"lr": 0.3, "alpha": 0.5},
-    "fedavg-meta": {"lr": 0.3, "alpha": 0.5}, "fedprox": {"lr": 0.3, "mu": 1.0},
-    "fedmeta-maml": {"alpha": 0.5, "beta": 1.0}, "fedmeta-fomaml": {"alpha": 0.5, "beta": 1.0},
-    "fedmeta-sgd": {"alpha": 0.5, "beta": 0.1}, "fedmaml": {"alpha": 0.5, "beta": 0.5},
-    "fedcurv": {"lr": 0.3, "lam": 0.5}, "apfl": {"lr": 0.2, "z": 1, "init": "continuous", "mu": 1.0},
-    "apfl-deng": {"lr": 0.2, "alpha": 0.5}, "feddyn": {"lr": 0.2, "alpha": 0.5},
-    "fedadagrad": {"lr": 0.3, "server_lr": 0.4}, "fedyogi": {"lr": 0.3, "server_lr": 0.2},
-    "fedadam": {"lr": 0.3, "server_lr": 0.2}, "fedavgm": {"lr": 0.1, "momentum": 0.5},
-    "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4},
+    "fedmeta-maml": {"beta": 1.0}, "fedmeta-fomaml": {"beta": 1.0}, "fedmeta-sgd": {"beta": 0.1},
+    "fedmaml": {"beta": 0.5}, "apfl": {"lr": 0.2, "z": 1, "init": "continuous"},
+    "apfl-deng": {"lr": 0.2}, "feddyn": {"lr": 0.2}, "fedadagrad": {"server_lr": 0.4},
+    "fedyogi": {"server_lr": 0.2}, "fedadam": {"server_lr": 0.2},
+    "fedavgm": {"lr": 0.1, "momentum": 0.5}, "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4, "beta": 1.0},
 }  # fmt: skip
 #: Each client's local steps, five but where the method is about clients that take more or fewer.
 STEPS, UNEQUAL = (5, 5), {"fednova": (5, 2)}
@@ -105,7 +101,7 @@ def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
     if name not in ALGORITHMS:
         raise ConfigError(unknown("algorithm", name, ALGORITHMS))
     cls = ALGORITHMS[name]
-    usual = {"lr": 0.3} if hasattr(cls, "lr") else {}
+    usual = {key: USUAL[key] for key in schema(cls) if key in USUAL}
     algorithm: AnyAlgorithm = build(cls, usual | SHOWN.get(name, {}) | settings, name)
     return algorithm
 

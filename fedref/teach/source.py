@@ -157,14 +157,6 @@ def number_lines(function: Any) -> Iterator[tuple[int, str]]:
 # ---- docstrings of papers' files -----------------------------------------------------------------
 
 
-class Symbol(NamedTuple):
-    """A row of a docstring's table: θ̂_j is `theta_j`, of this shape."""
-
-    symbol: str
-    name: str
-    shape: str
-
-
 def title(module: ModuleType) -> str:
     """Return the first line of a file's docstring, as a heading."""
     return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
@@ -176,15 +168,12 @@ def introduction(module: ModuleType) -> str:
     return before.partition("\n\n")[2].strip() if table else ""
 
 
-def symbols(module: ModuleType) -> list[Symbol]:
-    """Return the docstring's table symbol → name → shape, a row for each symbol."""
-    table = re.search(r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", module.__doc__ or "", re.M)
-    rows = (
-        [re.split(r"  +", line.strip(), maxsplit=2) for line in table[1].splitlines()]
-        if table
-        else []
-    )
-    return [Symbol(row[0], row[1], " ".join(row[2].split())) for row in rows if len(row) == 3]
+def symbols(module: ModuleType) -> list[list[str]]:
+    """Return the rows of the docstring's table: a symbol, its name, what it is."""
+    _, table, rest = (module.__doc__ or "").partition("\n    symbol ")
+    lines = rest.partition("\n\n")[0].splitlines()[1:] if table else []
+    rows = (re.split(r"  +", line.strip(), maxsplit=2) for line in lines)
+    return [row for row in rows if len(row) == 3]
 
 
 def decisions(module: ModuleType) -> str:

@@ -259,9 +259,8 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
         env["D_j"] = [Batch(rows.X[[j]], rows.y[[j]]) for j in range(len(rows.y))]
     if "F_old" in values:
         env["F"] = values["F_old"]
-    return env | {
-        row.symbol: values[row.name] for row in symbols(module_of(equation)) if row.name in values
-    }
+    table = symbols(module_of(equation))
+    return env | {symbol: values[name] for symbol, name, _ in table if name in values}
 
 
 def linear_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:

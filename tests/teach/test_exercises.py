@@ -20,7 +20,9 @@ def test_the_right_answer_is_right_and_is_not_in_the_file(name):
     one = EXERCISES[name]
     assert exercises.verdict(fill(name, f"1 * ({one.missing})"), NAME) == (True, ["right"])
     for formula in (False, True):
-        assert one.missing not in exercises.student_file(one, formula)
+        text = exercises.student_file(one, formula)
+        assert one.missing not in text
+        assert "(0, 0) →" not in text  # the worked example has no zero
 
 
 #: Answers whose mistake has no name.
