@@ -66,7 +66,7 @@ def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
         error = raised if isinstance(raised, OSError) else raised.__cause__
         if not isinstance(error, OSError):
             raise
-        if error is not raised and directory not in Path(error.filename or "").parents:
+        if error is not raised and directory not in Path(str(error.filename or "")).parents:
             raise  # of data, and it says more
         where = error.filename or ("standard output" if resumable else directory)
         message = f"{where}: cannot be read or written ({error.strerror or error})"

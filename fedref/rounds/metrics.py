@@ -90,10 +90,10 @@ TOTALS = tuple(SUMS)
 PRINTED = {
     "average": "test accuracy in %, mean over evaluated rounds",
     "maximum": "its largest value",
+    "minimum": "of real targets, whose numbers are the test loss: its smallest",
     "final": "its value after the last round",
     "... (clients)": "the same, mean over clients",
     "unseen": "accuracy on clients that never train, last round",
-    "test loss": "that of the last round, if worse than guessing",
     "MB down, MB up": "10⁶ bytes to and from clients, all rounds; kB: 10³",
 }
 NOTE = """\
