@@ -177,7 +177,8 @@ def last_round_over(key: str, table: Table) -> Table:
         for own in seeds.values():
             known = {n: x[x == x] for n, x in own.items() if n != "renewed"}
             last = {n: x[-1] for n, x in known.items() if x.size}
-            rows += [last | {"title": name, "round": last[key], "diverged": False}] * (key in last)
+            if key in last:
+                rows.append(last | {"title": name, "round": last[key], "diverged": False})
     return columns_of(sorted(rows, key=lambda row: float(row["round"])))
 
 

@@ -71,6 +71,9 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
     run = made(["fedavg", "apfl"], points=points)
     for record, (unit, value) in zip(run.records, [(u, u.point["lr"]) for u in run.units]):
         record.rows[-1]["accuracy"] = 0.5 + value + 0.1 * unit.seed
+    other = made(["fedprox"])  # does not depend on it
+    run = run._replace(units=run.units + other.units, records=run.records + other.records)
+    assert len(seen(curves, run, ["loss", "accuracy"], against="lr").axes) == 2
     figure = seen(curves, run, against="lr")
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "lr")
