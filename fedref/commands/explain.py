@@ -16,7 +16,7 @@ def explain(
     set: list[str] = (),  # type: ignore[assignment]
 ) -> None:
     """Show an equation, an algorithm or a model.
-    A page has why, the paper's loop, formulae beside code, decisions, and an example to redo by hand.
+    A page, in Markdown, has why, the paper's loop, formulae beside code, an example to redo by hand.
 
     topic : a tag, an algorithm, a model, an exercise or `mistakes`
     html : write all topics as a site that needs no network

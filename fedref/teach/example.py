@@ -7,13 +7,13 @@ ran for it with the values that it set, so that a person can redo it with pen an
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedref import spec
 from fedref.algorithms import ALGORITHMS
-from fedref.judge import Case, Line, answer, trace
+from fedref.judge import Case, answer, trace
 from fedref.judge.answer import clients_of
 from fedref.models import BinaryLogistic
 from fedref.models.numerics import Array
@@ -41,19 +41,11 @@ NUMBERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
 STATES = ("w", "theta", "alpha", "c", "h", "F", "m", "v")
 
 
-class Example(NamedTuple):
-    """A case, and the lines of the specification that ran for it."""
-
-    case: Case
-    lines: list[Line]
-
-
 @cache
-def worked_example(algorithm: str) -> Example | None:
-    """Return the worked example of an algorithm, or None where no draw is without a zero."""
+def worked_example(algorithm: str) -> Case | None:
+    """Return the case of an algorithm's worked example, or None where no draw is without a zero."""
     rounds, steps = LENGTHS.get(algorithm, (1, 1))
-    case = find_case(algorithm, has_no_zero, DRAWS, rounds=rounds, steps=steps)
-    return case and Example(case, trace(lambda: answer(case), derivatives=True))
+    return find_case(algorithm, has_no_zero, DRAWS, rounds=rounds, steps=steps)
 
 
 def find_case(
@@ -167,10 +159,10 @@ ASKED = {
 }  # fmt: skip
 
 
-def traced_rows(example: Example) -> list[tuple[str, str, str]]:
-    """Return (line number, line, values) of every line that ran."""
+def traced_rows(case: Case) -> list[tuple[str, str, str]]:
+    """Return (line number, line, values) of every line of the specification that runs for a case."""
     rows = []
-    for line in example.lines:
+    for line in trace(lambda: answer(case), derivatives=True):
         if any(isinstance(x, complex | np.complexfloating) for x in line.values.values()):
             continue  # a complex step
         values = {name: show(x) for name, x in line.values.items()}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -62,9 +62,14 @@ class Exercise:
         return self.name.replace("-", "_") + ".py"
 
     @property
+    def right(self) -> Callable[..., Any]:
+        """The function as the specification has it."""
+        function: Callable[..., Any] = attrgetter(self.function)(spec)
+        return function
+
+    @property
     def source(self) -> str:
-        """The function as the specification has it, from the left margin."""
-        return textwrap.dedent(inspect.getsource(attrgetter(self.function)(spec)))
+        return textwrap.dedent(inspect.getsource(self.right))
 
     @property
     def name_of_function(self) -> str:
@@ -101,17 +106,10 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 # ---- calls: what the specification calls the function with ---------------------------------------
 
 
-class Call(NamedTuple):
-    """Arguments that the specification called the function with, and what came back."""
-
-    bound: inspect.BoundArguments
-    result: Any
-
-
-def record_call(exercise: Exercise, case: Case) -> Call:
-    """Return the last call of the function while the specification answers a case."""
+def record_call(exercise: Exercise, case: Case) -> inspect.BoundArguments:
+    """Return what the specification last calls the function with while it answers a case."""
     owner, _, name = exercise.function.rpartition(".")
-    home, right = getattr(spec, owner, spec), attrgetter(exercise.function)(spec)
+    home, right = getattr(spec, owner, spec), exercise.right
     calls: list[inspect.BoundArguments] = []
 
     def record(*arguments: Any, **options: Any) -> Any:
@@ -121,7 +119,7 @@ def record_call(exercise: Exercise, case: Case) -> Call:
 
     with patch.object(home, name, record), np.errstate(all="ignore"):
         answer(case)
-    return Call(calls[-1], run(right, calls[-1]))
+    return calls[-1]
 
 
 def keep(x: Any) -> Any:
@@ -140,7 +138,7 @@ def run(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
 
 
 @cache
-def calls_of(exercise: Exercise) -> list[Call]:
+def calls_of(exercise: Exercise) -> list[inspect.BoundArguments]:
     """Return the calls that an answer is tried on: the worked example first, then drawn cases."""
     drawn: list[Case] = []
 
@@ -174,8 +172,8 @@ def student_file(exercise: Exercise, formula: bool = False) -> str:
         "f(w, D) is the mean loss on the batch D, f.grad(w, D) its gradient, f.hvp(w, v, D) its Hessian",
         "times v; the table at the top of fedref/spec.py has every other name.", "",
         f"Worked example, {MODEL!r}:",
-        *(f"    {name} = {show(x)}" for name, x in call.bound.arguments.items() if not callable(x)),
-        "  gives", f"    {show(call.result)}", "",
+        *(f"    {name} = {show(x)}" for name, x in call.arguments.items() if not callable(x)),
+        "  gives", f"    {show(run(exercise.right, call))}", "",
         f"Then: fedref exercise check {exercise.file}",
     ]  # fmt: skip
     head = '"""' + "\n".join(lines) + '\n"""\n\nfrom fedref.spec import *\n\n\n'
@@ -210,7 +208,7 @@ def verdict(
     except (Exception, SystemExit) as error:
         return False, [error_line(error, where)]
     got = [outcome(function, call, where) for call in calls_of(exercise)]
-    right = [call.result for call in calls_of(exercise)]
+    right = [run(exercise.right, call) for call in calls_of(exercise)]
     if not any(map(fault, got, right)):
         return True, ["right"]
     return False, ["not right", *evidence(exercise, got, right)]
@@ -223,10 +221,10 @@ def define(text: str, name: str, scope: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
-def outcome(function: Callable[..., Any], call: Call, where: str) -> Any:
+def outcome(function: Callable[..., Any], call: inspect.BoundArguments, where: str) -> Any:
     """Return what a function gives for a call; where it raises, the error as one line."""
     try:
-        return run(function, call.bound)
+        return run(function, call)
     except (Exception, SystemExit) as error:
         return error_line(error, where)
 

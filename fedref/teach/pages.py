@@ -165,14 +165,14 @@ def words(function: Any) -> str:
 
 def example_text(algorithm: str) -> str:
     """Return the worked example of an algorithm: what is given, and every line that ran."""
-    worked = example.worked_example(algorithm)
-    if worked is None:
+    case = example.worked_example(algorithm)
+    if case is None:
         return ""
-    rows = ((n, f"`{line}`", value) for n, line, value in example.traced_rows(worked))
+    rows = ((n, f"`{line}`", value) for n, line, value in example.traced_rows(case))
     return join(
         f"The smallest rounds of `{algorithm}` without a zero that Hypothesis finds, through the lines of "
         f"`fedref/spec.py`. The model is {example.ABOUT_MODEL} What a line asks for (…) stands above it.",
-        table("given | ", example.given_lines(worked.case)),
+        table("given | ", example.given_lines(case)),
         table("line | fedref/spec.py | value", rows),
     )
 
@@ -283,7 +283,7 @@ def equations_page() -> str:
         for e in source.equations_in(module):
             name = e.function.__qualname__
             link = f"[`{name}`]({page_name(module)}.html#{anchor(name)})"
-            code = dict(source.number_lines(e.function))[e.line].strip()
+            code = source.number_lines(e.function)[e.line].strip()
             parts.append(formulae([e]) or fence("python", code))
             parts.append(f"{link} {words(e.function)} {', '.join(places(e.tag))}")
     return join(*parts)

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -102,11 +101,11 @@ def plain(markup: str) -> str:
     return html.unescape(re.sub("<[^>]*>", "", markup))
 
 
-def page_html(text: str, here: str, links: Mapping[str, str] = LINKS) -> str:
-    """Return a whole page. here : its own name; links : page → text, in the head of every page."""
+def page_html(text: str, here: str) -> str:
+    """Return a whole page. here : its own name, which its links mark."""
     nav = "".join(
         f'<a href="{name}.html"{" aria-current=page" * (name == here)}>{html.escape(said)}</a>'
-        for name, said in links.items()
+        for name, said in LINKS.items()
     )
     title = html.escape(text.partition("\n")[0].removeprefix("# "))
     return SHELL.format(title=title, links=nav, body=render(text))

@@ -142,16 +142,17 @@ def equations_in(module: ModuleType) -> tuple[Equation, ...]:
     equations = (
         Equation(match[1], match[2] or "", match[3] or "", function, number)
         for function in functions_in(module)
-        for number, text in number_lines(function)
+        for number, text in number_lines(function).items()
         if (match := TAGGED.search(text.rstrip()))
     )
     return tuple(dict.fromkeys(equations))  # a method may have two names
 
 
-def number_lines(function: Any) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a function with their numbers."""
+@cache
+def number_lines(function: Any) -> dict[int, str]:
+    """Return the lines of a function by their numbers."""
     lines, first = inspect.getsourcelines(function)
-    return enumerate(lines, first)
+    return dict(enumerate(lines, first))
 
 
 # ---- docstrings of papers' files -----------------------------------------------------------------
@@ -212,10 +213,12 @@ def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
     lines_of_tag = (line.number for line in tag_lines().get(tag, []) if line.module is spec)
     tagged = {*lines_of_tag} & {*TRACED}  # not those of models
     for function in functions_in(spec):
-        lines = dict(number_lines(function))
-        if tagged & {*lines} and len(lines) <= SHORT:
+        lines = number_lines(function)
+        here = sorted(tagged & {*lines})
+        if here and len(lines) <= SHORT:
             yield min(lines), textwrap.dedent("".join(lines.values())).strip()
-        for number in sorted(tagged & {*lines}) if len(lines) > SHORT else ():
+            continue
+        for number in here:
             rest = [text for n, text in lines.items() if n >= number]
             code = inspect.getblock(rest) if rest[0].lstrip().startswith("def ") else rest[:1]
             if "  # " in rest[0].strip():
