@@ -74,20 +74,12 @@ def run_tool(*words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "least"),
-    [
-        (["--sample", "300"], 297),
-        (["--sample", "60", "--only", "fedref/algorithms/", "--tests", "tests/proofs/test_proofs.py"], 0),
-    ],
-    ids=["all tests", "fedref check"],
-)  # fmt: skip
-def test_a_sample_of_mutants_is_killed(words, least):
+def test_a_sample_of_mutants_is_killed():
     """An edit that changes nothing and is not listed counts as a survivor."""
-    run = run_tool(*words)
-    killed = re.search(r"^(\d+) of \d+ mutants killed", run.stdout, re.M)
+    run = run_tool("--sample", "300")
+    killed = re.search(r"^(\d+) of 300 mutants killed", run.stdout, re.M)
     assert killed, run.stderr
-    assert int(killed[1]) >= least, run.stdout
+    assert int(killed[1]) >= 297, run.stdout
 
 
 @pytest.mark.slow

@@ -194,6 +194,9 @@ def test_measurements_are_the_mean_over_clients():
     _, (log,) = play(Measures(), model, make_federation(model), everyone, rounds=1)
     assert log.measured == {"n": sum(SIZES) / len(SIZES)}
     assert log.counts.grads == 2 * sum(-(-n // 4) for n in SIZES)
+    prox = fedprox.FedProx(measure_gamma=False)
+    _, (log,) = play(prox, model, make_federation(model), everyone, rounds=1)
+    assert log.measured.keys() == {"penalty"}
 
 
 def test_floats_and_totals():
