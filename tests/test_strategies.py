@@ -308,6 +308,15 @@ def test_a_wrong_name_is_named(call, message):
         call()
 
 
+def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
+    drawn = strategies.arrays(8)
+    whole = strategies.smallest(drawn, lambda x: x.sum() > 3, 200)
+    assert sorted(whole) == [0, 0, 0, 0, 0, 0, 1.5, 2.0]
+    at_once = strategies.smallest(drawn, lambda x: x.sum() > 3, 200, seconds=0.0)
+    assert at_once.sum() > 3
+    assert np.count_nonzero(at_once) > np.count_nonzero(whole)
+
+
 def test_without_hypothesis_it_says_what_to_install():
     code = "import sys; sys.modules['hypothesis'] = None\nimport fedref.strategies"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

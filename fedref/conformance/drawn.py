@@ -1,14 +1,17 @@
 """Cases drawn by Hypothesis: small numbers, and of all that fail the smallest, to compute by hand.
 
-The specification answers each. A case counts if its answer is neither rounding alone nor close to a kink:
-moved inputs must move it as little, and that measures how much it may differ.
+The specification answers each. Where a backend answers otherwise, the case counts if its answer is neither
+rounding alone nor close to a kink: moved inputs must move it as little, and that measures how much it may
+differ.
 """
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from inspect import signature
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +23,10 @@ from fedref import strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.files import write_or_raise
-from fedref.conformance import errata, serialise, suite
+from fedref.conformance import errata, report, serialise, suite
 from fedref.judge import Case, answer, pose, trace
 from fedref.judge.answer import VARIANTS
-from fedref.strategies import Draw, Trace, arrays, is_clear
+from fedref.strategies import FEW_DIGITS, Draw, Trace, arrays, is_clear
 
 #: Variant of the meta-gradient → the names of its inputs.
 INPUTS = {name: [*signature(f).parameters][2:] for name, f in VARIANTS.items()}
@@ -35,8 +38,25 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("fedavg", "fedavg-update", "per-fedavg", "fedmeta-maml", "fedmeta-sgd", "fedmaml",
                  "apfl", "apfl-deng", "pfedme"),
 }  # fmt: skip
-#: The outputs that every backend has.
+#: The outputs of a round that every backend has, besides what clients keep.
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
+#: Functions take turns, at these shares of the draws: most mistakes show early.
+TURNS = (0.05, 0.15, 0.3, 0.5)
+#: For how many seconds a failure is made smaller.
+SHRINK = 4.0
+#: Models of algorithms' cases. Derivatives are drawn of all models: an algorithm asks for nothing else.
+MODELS: tuple[str, ...] = "binary-logistic", "logistic", "svm", "mlp"
+
+
+def algorithms(name: str, call: str) -> Any:
+    """Draw an algorithm with the options that the protocol of backends has."""
+    fixed: dict[str, Any] = {}
+    if name == "fedprox":
+        fixed = {"until_gamma": 0.0, "adaptive_mu": False}
+    if name.startswith("per-fedavg") and call in ("round", "client"):
+        fixed["inner_steps"] = 1
+    drawn = strategies.algorithms(name, **fixed)
+    return drawn.filter(lambda a: getattr(a, "inner_steps", 1) > 0)
 
 
 def server_of(algorithm: Any, model: Any, w: Any) -> dict[str, Any]:
@@ -48,43 +68,30 @@ def batch_of(D: Any) -> dict[str, Any]:
     return {name: x for name, x in D._asdict().items() if x is not None}
 
 
-def algorithms(name: str, call: str) -> Any:
-    """Draw an algorithm with the options that the protocol of backends has."""
-    fixed: dict[str, Any] = {"until_gamma": 0.0} if name == "fedprox" else {}
-    if name.startswith("per-fedavg") and call in ("round", "client"):
-        fixed["inner_steps"] = 1
-    drawn = strategies.algorithms(name, **fixed)
-    return drawn.filter(lambda a: getattr(a, "inner_steps", 1) > 0)
-
-
 @st.composite
 def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
-        kind, how = algorithms(name, call), dict[str, Any]()
-        if name == "fedprox" and draw(st.booleans()):  # μ falls when the loss fell five times
-            mu = st.sampled_from((0.25, 0.05))
-            kind = mu.map(lambda mu: FedProx(lr=0.5, mu=mu, adaptive_mu=True))
-            how = {"clients": 1, "rounds": 8}
-        return rounds(draw(strategies.traces(kind, **how)), name)
-    model = draw(strategies.models())
+        return rounds(draw(traces(name)), name)
+    model = draw(strategies.models(*(MODELS if name else ())))
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()
-    algorithm: Any = draw(algorithms(name, call)) if name in ALGORITHMS else None
-    hyper = {} if algorithm is None else asdict(algorithm)
+    algorithm: Any = draw(algorithms(name.removesuffix("-steps"), call)) if name else None
     if call == "meta_gradient":
         inputs = {x: draw(vector if x in ("w", "theta", "alpha") else D) for x in INPUTS[name]}
-        if name == "per-fedavg-steps":
-            hyper, n = asdict(draw(algorithms("per-fedavg", call))), draw(st.integers(2, 3))
-            inputs |= {role: stack([draw(D) for _ in range(n)]) for role in ("D", "D2")}
-    elif call in ("client", "evaluate"):
-        inputs = {"server": server_of(algorithm, model, w)}
-    if call == "client":
+        if name.endswith("-steps"):  # a stack of batches
+            one, n = strategies.batches(model, most=1), draw(st.integers(2, 3))
+            for role in ("D", "D2"):
+                X, y, _ = zip(*(draw(one) for _ in range(n)))
+                inputs[role] = {"X": np.stack(X), "y": np.stack(y)}
+    elif call == "client":
         data = draw(D)
         plan = draw(strategies.plans(algorithm.roles, [len(data["y"])]))
-        inputs |= {"data": data, "rows": {role: x[0] for role, x in plan.rows.items()}}
+        rows = {role: x[0] for role, x in plan.rows.items()}
+        inputs = {"server": server_of(algorithm, model, w), "data": data, "rows": rows}
     elif call == "evaluate":
-        inputs["tests"] = draw(st.lists(D, min_size=1, max_size=2))
+        tests = draw(st.lists(D, min_size=1, max_size=2))
+        inputs = {"server": server_of(algorithm, model, w), "tests": tests}
         units = sum(x.shape[-1] for x in model.unpack(w) if x.ndim > 1)
         if name == "apfl":
             inputs["client"] = {"a": draw(arrays(units)), "w_k": draw(vector)}
@@ -94,15 +101,22 @@ def cases(draw: Draw, call: str, name: str) -> Case:
             inputs["D"] = draw(D)
     elif call == "dissimilarity":
         inputs = {"w": w, "clients": dict(enumerate(draw(st.lists(D, min_size=2, max_size=3))))}
-    elif call != "meta_gradient":
+    else:
         inputs = {"w": w, "D": batch_of(draw(strategies.batches(model, weights=True)))}
         inputs |= {"v": draw(vector)} if call == "hvp" else {}
-    return pose(call, model, inputs, name, hyper)
+    return pose(call, model, inputs, name, asdict(algorithm) if algorithm else {})
 
 
-def stack(parts: list[Any]) -> dict[str, Any]:
-    """Return batches of one row each, stacked."""
-    return {name: np.stack([D[name][:1] for D in parts]) for name in ("X", "y")}
+@st.composite
+def traces(draw: Draw, name: str) -> Trace:
+    """Draw some rounds of an algorithm, on kinks too."""
+    kind, families, how = algorithms(name, "round"), MODELS, dict[str, Any]()
+    if name == "fedprox" and draw(st.booleans()):  # μ falls when the loss fell five times
+        mu = st.sampled_from((0.25, 0.05))
+        kind = mu.map(lambda mu: FedProx(lr=0.5, mu=mu, adaptive_mu=True))
+        families, how = MODELS[:1], {"clients": 2, "rounds": 8}
+    drawn: Trace = draw(strategies.traces(kind, strategies.models(*families), kinks=True, **how))
+    return drawn
 
 
 def rounds(t: Trace, name: str) -> Case:
@@ -110,68 +124,82 @@ def rounds(t: Trace, name: str) -> Case:
     told = zip(t.plans, t.losses, t.rounds())
     plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
     state = {"server": server_of(t.algorithm, t.model, t.w)}
-    data = {"X": t.X, "y": t.y, "offsets": t.offsets}
-    inputs = {"state": state, "data": data, "plans": plans}
+    inputs = {"state": state, "data": {"X": t.X, "y": t.y, "offsets": t.offsets}, "plans": plans}
     return pose("round", t.model, inputs, name, asdict(t.algorithm))
 
 
-def settle(case: Case) -> Case | None:
-    """Return the case with the specification's answer, or None where that is no fair question."""
-    fixed = "loss", ".s"  # a weight of 0 is no number to move
-    move = {n: x + 1e-9 * np.cos(np.arange(x.size)).reshape(x.shape)
-            for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
-    with np.errstate(all="ignore"):
-        try:
-            outputs, near = (
-                {name: np.asarray(x) for name, x in answer(one).items()}
-                for one in (case, case._replace(inputs=case.inputs | move))
-            )
-        except NotImplementedError:
-            return None
-    if case.call == "round":
-        kept = [n for n in outputs if ".clients." in n]
-        required = [n for n in outputs if ".server." in n and n.split(".")[-1] in STATE] + kept
-        outputs = {n: outputs[n] for n in required}
-    elif case.call == "evaluate":
-        outputs = {"losses": outputs["losses"]}
-    floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
-    if not all(is_clear(outputs[n], least=1e-3) for n in floats):
-        return None
-    condition = max((suite.difference(near[n], outputs[n]) / 1e-9 for n in floats), default=1.0)
-    if not condition < 1e4:
-        return None
-    units = 1e4 * max(condition, 1.0)
-    tolerance = {name: units * float(np.finfo(name).eps) for name in ("float64", "float32")}
-    tag = f"{case.algorithm} {case.call}".strip()
-    return case._replace(
-        name=f"drawn {tag}", tag=tag, outputs=outputs, required=tuple(outputs), tolerance=tolerance
-    )
+# ---- a backend's answer --------------------------------------------------------------------------
 
 
 class Failure(NamedTuple):
-    """The smallest case that fails, what was returned, and what is wrong with that."""
+    """A case that a backend fails, and the verdict."""
 
     case: Case
-    outputs: Mapping[str, Any]
-    said: str
-    names: tuple[str, ...] = ()
+    result: suite.Result
+
+
+def compute(case: Case) -> dict[str, Any] | None:
+    """Return the specification's answer, or None where it has none."""
+    with np.errstate(all="ignore"):
+        try:
+            return {n: np.asarray(x) for n, x in answer(case).items() if ".measured." not in n}
+        except NotImplementedError:
+            return None
+
+
+def settle(case: Case) -> Case | None:
+    """Return the case with its answer; None where that is rounding alone, or of rows of zeros."""
+    outputs = compute(case)
+    if outputs is None or not any(x.any() for n, x in case.inputs.items() if n.endswith("X")):
+        return None
+    required = tuple(outputs) if case.call != "evaluate" else ("losses",)
+    if case.call == "round":
+        last = {n: n.split(".")[-1] for n in outputs}
+        required = tuple(n for n in outputs if ".clients." in n or last[n] in STATE)
+    floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
+    unclear = {n for n in floats if not is_clear(outputs[n], least=FEW_DIGITS)}
+    if unclear & set(required):
+        return None
+    unclear |= {n for n in floats if n.endswith(".F") and not outputs[n].ndim}  # 0 until renewed
+    tag = f"{case.algorithm} {case.call}".strip()
+    case = case._replace(name=f"drawn {tag}", tag=tag, required=required, tolerance=tolerance(1.0))
+    return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
+
+
+def tolerance(condition: float) -> dict[str, float]:
+    """Return how much outputs may differ that inputs move so many times as much."""
+    return {name: 1e4 * condition * float(np.finfo(name).eps) for name in ("float64", "float32")}
+
+
+def measure(case: Case) -> Case | None:
+    """Return a case with its tolerance by moved inputs; None close to a kink."""
+    fixed = "loss", ".s"  # a weight of 0 is no number to move
+    move = {n: x + 1e-9 * np.cos(np.arange(x.size)).reshape(x.shape)
+            for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
+    near = compute(case._replace(inputs=case.inputs | move)) or {}
+    floats = [n for n, x in case.outputs.items() if x.dtype.kind == "f"]
+    condition = float(np.max([suite.difference(near[n], case.outputs[n]) for n in floats])) / 1e-9
+    return case._replace(tolerance=tolerance(max(condition, 1.0))) if condition < 1e4 else None
 
 
 def judge(backend: Any, case: Case, dtype: str) -> Failure | bool | None:
-    """Return what is wrong with the backend's answer; False if the case does not count."""
+    """Return how the backend fails, or None; False if the case does not count.
+
+    The tolerance is measured only where it decides.
+    """
     settled = settle(case)
     if settled is None:
         return False
     got = suite.call_safely(backend, settled, dtype)
-    if not got.offered:
+    result = suite.grade(got, settled, dtype)
+    if result.status == suite.FAILED:
+        measured = measure(settled)
+        if measured is None:
+            return False
+        settled, result = measured, suite.grade(got, measured, dtype)
+    if result.status == suite.NOT_OFFERED:
         return False
-    if got.outputs is None:
-        return Failure(settled, {}, got.error)
-    wrong = suite.compare(got.outputs, settled, dtype)
-    if wrong is None:
-        return None
-    off = f"off by {wrong.error:.2g}" if wrong.error is not None else ""
-    return Failure(settled, got.outputs, f"{wrong.output} {wrong.reason or off}")
+    return Failure(settled, result) if result.status == suite.FAILED else None
 
 
 def search(
@@ -179,24 +207,30 @@ def search(
 ) -> Iterator[tuple[str, int, Failure | None]]:
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
-    The draws of a function are shared out over its algorithms. They go through all functions in three
-    passes, of 5 %, 15 % and all of them: most mistakes show early. The search ends at the first failure.
+    A function's draws are shared out over its algorithms, in rounds by how many hyperparameters each has.
+    The search ends at the first failure.
     """
-    for share in (0.05, 0.15, 1.0):
+    counted = Counter[str]()
+    for turn, share in enumerate(TURNS):
         for call, names in SUBJECTS.items():
             chosen = [name for name in names if only in f"{name} {call}"]
-            counted = 0
+            size = {
+                n: len(fields(ALGORITHMS[n])) / 50 if call == "round" else 1 / len(chosen)
+                for n in chosen
+            }
             for name in chosen if callable(getattr(backend, call, None)) else ():
-                each = math.ceil(share * draws / len(chosen))
-                case, n = smallest(backend, call, name, each, seed, dtype)
-                counted += n
+                each = math.ceil(share * draws * size[name])
+                case, n = smallest(backend, call, name, each, seed * len(TURNS) + turn, dtype)
+                counted[call] += n
                 if case is not None:
                     found = judge(backend, case, dtype)
                     assert isinstance(found, Failure)
-                    yield call, counted, found._replace(names=name_mistake(found))
+                    names = name_mistakes(found, dtype)
+                    result = found.result._replace(mistakes=names)
+                    yield call, counted[call], Failure(found.case, result)
                     return
-            if counted and share == 1:
-                yield call, counted, None
+            if counted[call] and turn == len(TURNS) - 1:
+                yield call, counted[call], None
 
 
 def smallest(
@@ -213,39 +247,25 @@ def smallest(
         return found is not None
 
     key = f"fedref {call} {name}".encode()
-    return strategies.smallest(cases(call, name), fails, draws, seed, key), counted
+    return strategies.smallest(cases(call, name), fails, draws, seed, key, SHRINK), counted
 
 
-def name_mistake(failure: Failure) -> tuple[str, ...]:
+def name_mistakes(failure: Failure, dtype: str) -> tuple[str, ...]:
     """Return the known mistakes that answer as the backend did, at most three."""
-    case, fits = failure.case, list[str]()
-    for name in errata.MISTAKES:
+
+    def fits(name: str) -> bool:
         try:
-            made = errata.answer(case, name)
+            return suite.explains(failure.result.outputs, failure.case, dtype, name)
         except Exception:  # a wrong line may do anything
-            continue
-        pairs = [(failure.outputs.get(n), made.get(n)) for n in case.required]
-        if any(a is None or b is None or np.shape(a) != np.shape(b) for a, b in pairs):
-            continue
-        if all(suite.difference(np.asarray(a), np.asarray(b)) < 1e-8 for a, b in pairs):
-            fits.append(name)
-    return tuple(fits[:3])
+            return False
+
+    return tuple(islice(filter(fits, errata.MISTAKES), 3))
 
 
 # ---- by hand -------------------------------------------------------------------------------------
 
 #: Inputs that no one needs to redo a case.
-DULL = {
-    "round",
-    "amount",
-    "sizes",
-    "delta_mu",
-    "delta_sigma",
-    "length",
-    "mean_old",
-    "std_old",
-    "peak",
-}
+DULL = {"round", "sizes", "delta_mu", "delta_sigma", "length", "mean_old", "std_old", "peak"}
 
 
 def show(x: Any) -> str:
@@ -258,20 +278,17 @@ def show(x: Any) -> str:
 
 def by_hand(failure: Failure) -> str:
     """Return a failure as text: inputs, the specification's lines with their values, both answers."""
-    case = failure.case
+    case, result = failure
     fields = {k: x for k, x in case.model.items() if k not in ("d", "shapes")}
-    lines = [f"FAILED  {case.name}  {failure.said}", f"  model = {fields}  # d = {case.model['d']}"]
-    lines += [f"  it is: {', or: '.join(failure.names)}"] if failure.names else []
+    lines = [report.failure_text(result), f"  model = {fields}  # d = {case.model['d']}"]
     lines += [f"  hyper = {case.hyper}"] if case.hyper else []
     lines += [f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in DULL]
-    ran = trace(lambda: answer(case))
-    if ran:
-        lines.append("  fedref/spec.py computes")
-    for line in ran:
+    lines.append("  fedref/spec.py computes")
+    for line in trace(lambda: answer(case)):
         values = ", ".join(f"{n} = {show(x)}" for n, x in line.values.items())
         lines.append(f"    {line.number}: {line.text:<60}  {values}")
-    for n in case.required:
-        lines.append(f"  {n}: right {show(case.outputs[n])}, yours {show(failure.outputs.get(n))}")
+    for n, x in result.outputs.items():
+        lines.append(f"  {n}: right {show(case.outputs[n])}, yours {show(x)}")
     return "\n".join(lines)
 
 
@@ -279,25 +296,21 @@ TEST = '''
 def test_drawn():
     """{said}"""
     from numpy import array, float64, int64, int32
-    from fedref.conformance.backends import load_backend
-    from fedref.conformance.suite import call_safely
+    from fedref.conformance import backends, report, suite
     from fedref.judge import Case
 
     case = {case}
-    got = call_safely(load_backend({backend!r}), case)
-    assert not got.error, got.error
-    for name in case.required:
-        gap = abs(got.outputs[name] - case.outputs[name]).max()
-        assert gap <= case.tolerance["float64"] * max(abs(case.outputs[name]).max(), 1e-3), name
+    result = suite.grade(suite.call_safely(backends.load_backend({backend!r}), case), case)
+    assert result.status == suite.PASSED, report.describe_failure(result)
 '''
 
 
 def save(failure: Failure, backend: str, path: Path) -> None:
     """Write a failure as a vector (PATH with .npz) and as a pytest function (PATH with .py)."""
     case, file = failure.case, io.BytesIO()
-    arrays = {f"in.{n}": x for n, x in case.inputs.items()}
-    named: Any = arrays | {f"out.{n}": x for n, x in case.outputs.items()}
-    np.savez(file, **named)
+    named: Any = {f"in.{n}": x for n, x in case.inputs.items()}
+    np.savez(file, **named | {f"out.{n}": x for n, x in case.outputs.items()})
     write_or_raise(path.with_suffix(".npz"), file.getvalue())
-    text = TEST.format(said=failure.said, case=repr(case), backend=backend)
+    said = report.describe_failure(failure.result)
+    text = TEST.format(said=said, case=repr(case), backend=backend)
     write_or_raise(path.with_suffix(".py"), text.encode())
