@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -140,13 +141,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that repeats an earlier one, or None."""
-    seen = set[str]()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    """Return the first name that occurs more than once, or None."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 # ---- writing -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from math import inf
@@ -150,13 +150,8 @@ def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry
     return Entry(name, typing.get_origin(hint) or hint, default, **more)
 
 
-def schema(of: Any) -> dict[str, Entry]:
-    """Return what the fields of a dataclass, or the parameters of a function, may be."""
-    return read_schema(of)
-
-
-@cache
 def read_schema(of: Any) -> dict[str, Entry]:
+    """Return what the fields of a dataclass, or the parameters of a function, may be."""
     hints = typing.get_type_hints(of, include_extras=True)
     cls: Any = of
     if isinstance(of, type):
@@ -181,6 +176,10 @@ def read_schema(of: Any) -> dict[str, Entry]:
         )
         for name, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD
     }  # fmt: skip
+
+
+#: `read_schema`, which reads each of them once.
+schema: Callable[[Any], dict[str, Entry]] = cache(read_schema)
 
 
 def declaration(cls: Any, variable: str, name: str) -> Any:
