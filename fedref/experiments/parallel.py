@@ -155,14 +155,13 @@ class WorkerProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            if process.pid is not None:
-                process.terminate()  # it saves its unit
-        for process in self.processes:
-            if process.pid is not None:
-                process.join(10)
-                process.kill()
-                process.join()
+        started = [process for process in self.processes if process.pid is not None]
+        for process in started:
+            process.terminate()  # it saves its unit
+        for process in started:
+            process.join(10)
+            process.kill()
+            process.join()
 
     def take_dead(self) -> list[tuple[int, str]]:
         """Return (process id, how it ended) of processes that were killed or that crashed, once each."""

@@ -70,9 +70,7 @@ class Series(NamedTuple):
 def series_of(table: Table, reference: Iterable[str] = ()) -> list[Series]:
     """Return the series of a table; those of the same algorithm follow each other."""
     groups = group_rows(table)
-    algorithms = {
-        title: next(iter(g.values()))["algorithm"].tolist()[0] for title, g in groups.items()
-    }
+    algorithms = dict(zip(table["title"].tolist(), table["algorithm"].tolist()))
     order = list(dict.fromkeys(algorithms.values()))
     titles = sorted(groups, key=lambda title: order.index(algorithms[title]))
     for label in reference:
