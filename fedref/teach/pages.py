@@ -65,9 +65,10 @@ def formulae(equations: Iterable[Equation]) -> str:
 
 
 def verbatim(docstring: str) -> str:
-    """Return a docstring as Markdown: its doctests are blocks of code."""
+    """Return a docstring as Markdown: doctests, tables and lines of formulae are blocks of code."""
     blocks = inspect.cleandoc(docstring).split("\n\n")
-    return join(*(textwrap.indent(b, "    ") if b.startswith(">>>") else b for b in blocks))
+    laid_out = re.compile(r"^(?!    )[\s\S]*(^  |^>>>|\S {3,})", re.M)
+    return join(*(textwrap.indent(b, "    ") if laid_out.match(b) else b for b in blocks))
 
 
 def anchor(heading: str) -> str:
