@@ -14,7 +14,7 @@ Any program that reads JSON can replay it. Rows count from 0 in the order of the
 import hashlib
 import json
 import os
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,7 @@ from fedref.rounds.federation import Federation, Part, Source
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
+PARTS = ("train", "test")
 KINDS: dict[str, tuple[type, ...]] = {
     "format": (str,),
     "source": (dict,),
@@ -58,16 +59,9 @@ def seal(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def rows_by_client(part: Part) -> list[list[int]]:
-    """Return each client's rows as plain lists."""
-    rows, ends = part.rows.tolist(), part.offsets.tolist()
-    return [rows[a:b] for a, b in pairwise(ends)]
-
-
 def manifest_of(federation: Federation) -> dict[str, Any]:
     """Return a federation's split as a manifest: values for JSON, as in the module's docstring."""
-    train, test = rows_by_client(federation.train), rows_by_client(federation.test)
-    source = federation.source
+    source, parts = federation.source, (federation.train, federation.test)
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "source": {
@@ -83,8 +77,8 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
         "shift": np.asarray(federation.shift).tolist(),
         "scale": np.asarray(federation.scale).tolist(),
         "clients": [
-            {"name": name, "train": a, "test": b}
-            for name, a, b in zip(federation.names, train, test)
+            {"name": name} | {key: part.rows_of(k).tolist() for key, part in zip(PARTS, parts)}
+            for k, name in enumerate(federation.names)
         ],
     }
     return manifest | {"sha256": seal(manifest)}
@@ -168,7 +162,7 @@ def load_source(
     if place is None:
         expected = f"{name!r} beside the manifest, or its folder as --data-dir"
         raise data_error(path, f"its source {name!r} is not beside it", expected)
-    return sources.load(place, data_dir, verify=False, **columns)
+    return sources.load(place, data_dir, **columns)
 
 
 def from_manifest(
@@ -189,7 +183,7 @@ def from_manifest(
     p, clients = source.X.shape[1], manifest["clients"]
     shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
     with as_data_error(path, "lists train and test of rows and a name for every client"):
-        train, test = (part_of([client[part] for client in clients]) for part in ("train", "test"))
+        train, test = (part_of([client[part] for client in clients]) for part in PARTS)
         names = require_utf8(client["name"] for client in clients)
     federation = Federation(
         source, train, test, manifest["rule"], MappingProxyType(manifest["parameters"]),

@@ -20,12 +20,10 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
     wide = np.int64 if integers else np.float64
     blocks = range(0, len(X), block)
     mean = sum(X[i : i + block].sum(0, dtype=wide) for i in blocks) / len(X)
-    if integers:
-        squares = (X[i : i + block].astype(wide) for i in blocks)
-        variance = sum(np.einsum("ij,ij->j", x, x) for x in squares) / len(X) - mean**2
-    else:
-        centred = (X[i : i + block] - mean for i in blocks)
-        variance = sum(np.einsum("ij,ij->j", x, x) for x in centred) / len(X)
+    centre = 0 if integers else mean
+    parts = (X[i : i + block].astype(wide) - centre for i in blocks)
+    variance = sum(np.einsum("ij,ij->j", x, x) for x in parts) / len(X)
+    variance = variance - mean**2 if integers else variance
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0))
 
 

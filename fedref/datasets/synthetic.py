@@ -48,22 +48,15 @@ def sizes(users: int, rng: np.random.Generator) -> Array:
 
 
 def generate(
-    alpha: float,
-    beta: float,
-    *,
-    iid: bool = False,
-    users: int = 30,
-    features: int = 60,
-    classes: int = 10,
-    seed: int = 0,
-    n: Array | None = None,
+    given: Synthetic, iid: bool = False, n: Array | None = None
 ) -> tuple[Array, Array, Array]:
     """Return X (rows, features) float64, y (rows,), client (rows,); n : sizes (None: lognormal)."""
-    rng_n, rng_model, rng_mean, rng_x = np.random.default_rng(seed).spawn(4)
+    rng_n, rng_model, rng_mean, rng_x = np.random.default_rng(given.seed).spawn(4)
+    users, features = given.users, given.features
     n = sizes(users, rng_n) if n is None else n
     client = np.repeat(np.arange(users), n)
-    u = rng_model.normal(0.0, alpha, users)
-    v = rng_mean.normal(rng_mean.normal(0.0, beta, users)[:, None], 1.0, (users, features))
+    u = rng_model.normal(0.0, given.alpha, users)
+    v = rng_mean.normal(rng_mean.normal(0.0, given.beta, users)[:, None], 1.0, (users, features))
     if iid:
         u, v = np.zeros(users), np.zeros_like(v)
     std = np.arange(1, features + 1) ** -0.6
@@ -73,8 +66,8 @@ def generate(
     start = 0
     for k, size in enumerate(n.tolist()):
         if k == 0 or not iid:
-            W = rng_model.normal(u[k], 1.0, (features, classes))
-            b = rng_model.normal(u[k], 1.0, classes)
+            W = rng_model.normal(u[k], 1.0, (features, given.classes))
+            b = rng_model.normal(u[k], 1.0, given.classes)
         rows = slice(start, start + size)
         X[rows] += v[k]
         y[rows] = (X[rows] @ W + b).argmax(1)
@@ -82,7 +75,7 @@ def generate(
     return X, y, client
 
 
-def read(path: object, **parameters: Any) -> Raw:
+def read(path: object, iid: bool = False, **parameters: Any) -> Raw:
     """Return the generated data with natural clients."""
-    X, y, client = generate(**parameters)
+    X, y, client = generate(Synthetic(**parameters), iid)
     return Raw({"X": X, "y": y, "client": client}, {"client_names": None})

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fedref.datasets import split
-from fedref.datasets.synthetic import generate
+from fedref.datasets.synthetic import Synthetic, generate
 from fedref.rounds.federation import Source
 
 
 def split_seconds(rule, clients, rows):
     """Split equally many rows of four features a client over as many clients; return the CPU time."""
     n = np.full(clients, rows // clients)
-    source = Source(*generate(1, 1, users=clients, features=4, n=n))
+    source = Source(*generate(Synthetic(1, 1, users=clients, features=4), n=n))
     users = {} if rule == "natural" else {"users": clients}
     start = process_time()
     found = split(rule, source, **users)

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from fedref.datasets import load, split
-from fedref.datasets.synthetic import generate, sizes
+from fedref.datasets.synthetic import Synthetic, generate, sizes
 
 
 def test_sizes_are_fifty_and_a_lognormal():
@@ -32,12 +32,12 @@ def linearly_separable(X, y):
 
 def test_labels_are_the_argmax_of_a_linear_model_of_each_client_or_of_all():
     n = np.full(4, 200)
-    X, y, client = generate(0.5, 0.5, users=4, features=3, classes=3, seed=1, n=n)
+    X, y, client = generate(Synthetic(0.5, 0.5, users=4, features=3, classes=3, seed=1), n=n)
     for k in range(4):
         assert len(set(y[client == k])) > 1
         assert linearly_separable(X[client == k], y[client == k])
     assert not linearly_separable(X, y)  # but each has its own
-    X, y, _ = generate(0, 0, iid=True, users=40, features=3, classes=3, n=np.full(40, 100))
+    X, y, _ = generate(Synthetic(0, 0, 40, features=3, classes=3), True, np.full(40, 100))
     np.testing.assert_allclose(X.mean(0), 0, atol=0.05)
     assert linearly_separable(X, y)
     assert load("synthetic-iid").sha256 != load("synthetic(0,0)").sha256
@@ -46,7 +46,7 @@ def test_labels_are_the_argmax_of_a_linear_model_of_each_client_or_of_all():
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 def test_inputs_have_the_documented_spread(beta):
     n = np.full(300, 200)
-    X, _, _ = generate(1.0, beta, users=300, features=20, seed=0, n=n)
+    X, _, _ = generate(Synthetic(1.0, beta, users=300, features=20), n=n)
     rows = X.reshape(300, 200, 20)
     np.testing.assert_allclose(
         rows.var(1).mean(0), np.arange(1, 21) ** -1.2, rtol=0.05

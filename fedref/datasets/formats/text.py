@@ -26,14 +26,6 @@ def codes(text: str) -> Array:
     return np.asarray(_CODES[points])
 
 
-def pad_rows(rows: Sequence[Array], length: int, padding: int) -> Array:
-    """Pad rows of at most `length` codes at their ends: (n, length), in the smallest fitting dtype."""
-    out = np.full((len(rows), length), padding, np.min_scalar_type(padding))
-    for padded, row in zip(out, rows):
-        padded[: len(row)] = row
-    return out
-
-
 def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
     """Return all windows of a text, X (n, length), a view, and the character after each, y (n,).
 
@@ -75,8 +67,13 @@ def vocabulary_of(texts: Iterable[str], limit: int) -> tuple[str, ...]:
 
 
 def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> Array:
-    """Return (n, length) codes of the first `length` words; a shorter text is padded at its end."""
-    code = {word: i for i, word in enumerate(vocabulary)}
-    other = len(vocabulary) - 1
-    rows = [np.array([code.get(w, other) for w in words(text)[:length]], int) for text in texts]
-    return pad_rows(rows, length, len(vocabulary))
+    """Return (n, length) codes of the first `length` words, in the smallest fitting dtype.
+
+    A shorter text is padded at its end with the code len(vocabulary).
+    """
+    code, padding = {word: i for i, word in enumerate(vocabulary)}, len(vocabulary)
+    out = np.full((len(texts), length), padding, np.min_scalar_type(padding))
+    for row, text in zip(out, texts):
+        codes = [code.get(word, padding - 1) for word in words(text)[:length]]
+        row[: len(codes)] = codes
+    return out

@@ -94,11 +94,6 @@ def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:
     """Divide a source over clients by a named rule (see RULES). The same seed gives the same split."""
-    return divide(rule, source, seed, parameters)
-
-
-def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
-    """Split like `split`. In a mapping, no parameter's name can collide with `source` or `seed`."""
     of, splitter = make_rule(rule, parameters)
     seed = Entry("seed", int, bounds=Bounds(0)).check(seed, "split")
     kind = splitter.scaling or scaling.default_scaling(source)
