@@ -62,14 +62,14 @@ class Exercise:
         return self.name.replace("-", "_") + ".py"
 
     @property
-    def right(self) -> Callable[..., Any]:
+    def solution(self) -> Callable[..., Any]:
         """The function as the specification has it."""
         function: Callable[..., Any] = attrgetter(self.function)(spec)
         return function
 
     @property
     def source(self) -> str:
-        return textwrap.dedent(inspect.getsource(self.right))
+        return textwrap.dedent(inspect.getsource(self.solution))
 
     @property
     def name_of_function(self) -> str:
@@ -109,7 +109,7 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 def record_call(exercise: Exercise, case: Case) -> inspect.BoundArguments:
     """Return what the specification last calls the function with while it answers a case."""
     owner, _, name = exercise.function.rpartition(".")
-    home, right = getattr(spec, owner, spec), exercise.right
+    home, right = getattr(spec, owner, spec), exercise.solution
     calls: list[inspect.BoundArguments] = []
 
     def record(*arguments: Any, **options: Any) -> Any:
@@ -173,7 +173,7 @@ def student_file(exercise: Exercise, formula: bool = False) -> str:
         "times v; the table at the top of fedref/spec.py has every other name.", "",
         f"Worked example, {MODEL!r}:",
         *(f"    {name} = {show(x)}" for name, x in call.arguments.items() if not callable(x)),
-        "  gives", f"    {show(run(exercise.right, call))}", "",
+        "  gives", f"    {show(run(exercise.solution, call))}", "",
         f"Then: fedref exercise check {exercise.file}",
     ]  # fmt: skip
     head = '"""' + "\n".join(lines) + '\n"""\n\nfrom fedref.spec import *\n\n\n'
@@ -208,7 +208,7 @@ def verdict(
     except (Exception, SystemExit) as error:
         return False, [error_line(error, where)]
     got = [outcome(function, call, where) for call in calls_of(exercise)]
-    right = [run(exercise.right, call) for call in calls_of(exercise)]
+    right = [run(exercise.solution, call) for call in calls_of(exercise)]
     if not any(map(fault, got, right)):
         return True, ["right"]
     return False, ["not right", *evidence(exercise, got, right)]
