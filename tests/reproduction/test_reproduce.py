@@ -131,12 +131,6 @@ def test_a_run_has_the_values_of_those_that_it_is_from() -> None:
     ]  # fmt: skip
 
 
-def test_seeds_are_for_all_but_ablations() -> None:
-    made = runs.compose_experiments(runs.read_spec("per-fedavg"), seeds=[7])
-    kept = {run for run, one in made.items() if one.seeds == (0,)}
-    assert kept == {"ablation-glorot", "ablation-standardised"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", runs.report_names())
 def test_each_report_runs_at_its_smallest(name: str, real: Path, tmp_path: Path) -> None:
