@@ -18,58 +18,29 @@ from pathlib import Path
 
 import numpy as np
 
-#: label → its values, so that a change of defaults does not look like one of numbers.
-ALGORITHMS = {
-    "fedavg": "lr = 0.05",
-    "fedavg-update": "lr = 0.05\nalpha = 0.01",
-    "fedavg-meta": "lr = 0.05\nalpha = 0.01",
-    "fedprox": "lr = 0.05",
-    "per-fedavg": "alpha = 0.01\nbeta = 0.001",
-    "per-fedavg-fo": "alpha = 0.01\nbeta = 0.001",
-    "per-fedavg-hf": "alpha = 0.01\nbeta = 0.001",
-    "fedmeta-maml": "alpha = 0.01\nbeta = 0.01",
-    "fedmeta-fomaml": "alpha = 0.01\nbeta = 0.01",
-    "fedmeta-sgd": "alpha = 0.01\nbeta = 0.01",
-    "fedmaml": "alpha = 0.01\nbeta = 0.01",
-    "fedcurv": "lr = 0.05",
-    "apfl": "lr = 0.05",
-    "centralised": "lr = 0.05",
-}
-VARIANTS = """
-[algorithms.adaptive]
-algorithm = "fedprox"
-lr = 0.05
-adaptive-mu = true
-mu = 0.3
-[algorithms.until]
-algorithm = "fedprox"
-lr = 0.05
-until-gamma = 0.9
-[algorithms.flag]
-algorithm = "apfl"
-lr = 0.05
-z = 1
-delta-mu = 9.0
-delta-sigma = 9.0
-window = 2
-init = "continuous"
-importance = "si"
-[algorithms.fisher]
-algorithm = "apfl"
-lr = 0.05
-importance = "fisher"
-z = 1
-[algorithms.mas]
-algorithm = "apfl"
-lr = 0.05
-importance = "mas"
-z = 1
-[algorithms.adam]
-algorithm = "fedmeta-sgd"
-alpha = 0.01
-beta = 0.01
-server = "adam"
-inner-steps = 2
+#: Every value is stated, so that a change of defaults does not look like one of numbers.
+ALGORITHMS = """
+fedavg = {lr = 0.05}
+fedavg-update = {lr = 0.05, alpha = 0.01}
+fedavg-meta = {lr = 0.05, alpha = 0.01}
+fedprox = {lr = 0.05}
+per-fedavg = {alpha = 0.01, beta = 0.001}
+per-fedavg-fo = {alpha = 0.01, beta = 0.001}
+per-fedavg-hf = {alpha = 0.01, beta = 0.001}
+fedmeta-maml = {alpha = 0.01, beta = 0.01}
+fedmeta-fomaml = {alpha = 0.01, beta = 0.01}
+fedmeta-sgd = {alpha = 0.01, beta = 0.01}
+fedmaml = {alpha = 0.01, beta = 0.01}
+fedcurv = {lr = 0.05}
+apfl = {lr = 0.05}
+centralised = {lr = 0.05}
+adaptive = {algorithm = "fedprox", lr = 0.05, adaptive-mu = true, mu = 0.3}
+until = {algorithm = "fedprox", lr = 0.05, until-gamma = 0.9}
+flag = {algorithm = "apfl", lr = 0.05, z = 1, delta-mu = 9.0, delta-sigma = 9.0, window = 2, \
+        init = "continuous", importance = "si"}
+fisher = {algorithm = "apfl", lr = 0.05, importance = "fisher", z = 1}
+mas = {algorithm = "apfl", lr = 0.05, importance = "mas", z = 1}
+adam = {algorithm = "fedmeta-sgd", alpha = 0.01, beta = 0.01, server = "adam", inner-steps = 2}
 """
 MODELS = {
     "logistic": "digits",
@@ -85,7 +56,6 @@ def document(model: str, data: str) -> str:
     rounds, size = (2, 6) if model == "cnn" else (4, 12)
     split = f'rule = "dirichlet"\nusers = {size}\nalpha = 1.0'
     split = split if data == "digits" else f'rule = "iid"\nusers = {size}'
-    tables = "\n".join(f"[algorithms.{name}]\n{values}" for name, values in ALGORITHMS.items())
     return f"""
 name = "unmoved"
 rounds = {rounds}
@@ -103,8 +73,7 @@ name = {json.dumps(data)}
 name = "{model}"
 {"channels = [2, 3]" if model == "cnn" else ""}
 {"kernel = 2" if model == "cnn" else ""}
-{tables}
-{VARIANTS}"""
+[algorithms]{ALGORITHMS}"""
 
 
 def fedref(*words: object) -> None:
