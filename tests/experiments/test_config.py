@@ -1,6 +1,7 @@
 """An experiment as data: what is filled in and changed, and that it is written back exactly."""
 
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fedref.boundary.values import literal
 from fedref.datasets.rules import RULES
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
-from fedref.experiments.loading import known_labels, make_model
+from fedref.experiments.loading import known_labels, load_experiment, make_model
 from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Source
 
@@ -229,6 +230,14 @@ def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
 def test_two_labels_become_those_of_a_binary_model(labels, model, new):
     y = np.array(labels)
     assert known_labels(y, np.unique(y), model, "some").tolist() == new
+
+
+def test_clients_train_on_the_model_s_labels():
+    data = np.zeros((20, 2)), np.resize([-1, 1], 20), np.arange(20) % 2
+    made = experiment(document(data={"name": data}, split={}, model={"name": "binary-logistic"}))
+    loaded = load_experiment(replace(made, clients_per_round=2))
+    assert loaded.federation.source.labels.tolist() == [0, 1]
+    assert loaded.whole.source.labels.tolist() == [-1, 1]
 
 
 def test_values_of_numpy_and_ranges_are_taken_and_written():
