@@ -100,7 +100,7 @@ def hashes(run: Path) -> dict[str, str]:
                 if name != "tree":
                     array = arrays[name]
                     digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        found[path.name] = digest.hexdigest()
+        found[path.stem[:-13]] = digest.hexdigest()  # the unit, without the hash of its settings
     return found
 
 
