@@ -4,7 +4,7 @@ import json as json_module
 import math
 import sys
 import time
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +55,14 @@ def check(
         from fedref import plots  # matplotlib is slow to import
 
         plots.format_of(plot)
+    from tqdm import tqdm
+
     from fedref import proofs  # `fedref --help` does not need them
 
+    how = {"desc": "fedref check", "unit": "proof", "leave": False, "dynamic_ncols": True}
+    bar: Any = partial(tqdm, **how, disable=None)  # on a terminal only
     start = time.perf_counter()
-    rows = proofs.run(only, seed, with_progress_bar)
+    rows = proofs.run(only, seed, bar)
     seconds = time.perf_counter() - start
     print(format_json(rows, seed, seconds) if json else format_table(rows, seconds))
     if plot:
@@ -67,16 +71,6 @@ def check(
         picture.draw(plot, seed)
         print(plot, file=sys.stderr if json else sys.stdout)
     return int(any(row.verdict != "ok" for row in rows))
-
-
-def with_progress_bar(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
-    """Wrap the proofs in a progress bar if standard error is a terminal."""
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(
-        chosen, desc="fedref check", unit="proof", leave=False, dynamic_ncols=True, disable=None
-    )
-    return bar
 
 
 def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
