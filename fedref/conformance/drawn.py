@@ -43,7 +43,7 @@ STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns, at these shares of the draws: most mistakes show early.
 TURNS = (0.05, 0.15, 0.3, 0.5)
 #: For how many seconds a failure is made smaller.
-SHRINK = 4.0
+SHRINK = 3.0
 #: Models of algorithms' cases. Derivatives are drawn of all models: an algorithm asks for nothing else.
 MODELS: tuple[str, ...] = "binary-logistic", "logistic", "svm", "mlp"
 

@@ -4,7 +4,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from functools import cache, partial, reduce
+from functools import cache, partial
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
@@ -125,13 +125,6 @@ def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleTyp
 def models_of(text: str) -> tuple[str, str]:
     """Return the specification's functions and their derivatives, and its models."""
     return text.partition("\n# ---- 2. ")[0], text.partition("\n# ---- 16. ")[2]
-
-
-def is_in_a_model(name: str) -> bool:
-    """Return whether a mistake is in the specification's models: all that an algorithm calls."""
-    right = TEXTS[spec]
-    wrong = reduce(replace, MISTAKES[name].edits, right)
-    return models_of(wrong) != models_of(right)
 
 
 def gradient_by_differences(f: Any, w: Array, D: Any) -> Array:

@@ -38,7 +38,7 @@ def describe_failure(result: Result) -> str:
 def failure_text(result: Result) -> str:
     """Return the lines about a case that failed, with the mistakes that explain it."""
     line = f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"
-    joined = ("; and " if result.pair else "; or ").join(result.mistakes)
+    joined = "; or ".join(result.mistakes)
     return f"{line}\n        it is: {joined}" if joined else line
 
 

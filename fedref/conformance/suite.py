@@ -9,10 +9,9 @@ case, and the suite goes on. In a `BackendProcess` it may also hang or die.
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache, partial
-from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ class Answer(NamedTuple):
 class Result(NamedTuple):
     """The verdict on one case. output : the first that differs; error : its relative error.
 
-    mistakes : known mistakes that explain it, each by itself, or (`pair`) two of them together.
+    mistakes : known mistakes that explain it, each by itself.
     outputs : all that was returned, where numbers differ.
     """
 
@@ -55,7 +54,6 @@ class Result(NamedTuple):
     reason: str = ""
     mistakes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    pair: bool = False
     outputs: Mapping[str, Any] = {}
 
 
@@ -204,14 +202,13 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
 SAME = {"float64": 1e-8, "float32": 1e-4}
 #: Once a mistake has explained so many cases, it is not looked for in the others that it catches.
 ENOUGH = 12
-PAIRS = 100
 
 
 def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
     """Return the results with the known mistakes that explain them.
 
     A mistake shows in many cases: what has explained others is tried first. Where nothing explains an
-    algorithm's first case, its other cases stay unnamed; two mistakes at once are looked for only there.
+    algorithm's first case, its other cases stay unnamed.
     """
     seen, hopeless, named = Counter[str](), set[tuple[str, str]](), []
     for result, case in zip(results, cases):
@@ -222,50 +219,26 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
         if open_case and not known and errata.answer(case):
             explain = partial(explains, result.outputs, case, dtype)
             names = tuple(filter(explain, filter(seen.get, near))) or tuple(filter(explain, near))
-            pair = () if names or seen else next(filter(explain_pair(explain), two_of(near)), ())
-            names = names or pair or name_precision(result, case, dtype)
+            names = names or name_precision(result, case, dtype)
             hopeless |= set() if names else {subject}
             seen.update(names)
-            result = result._replace(mistakes=names, pair=bool(pair))
+            result = result._replace(mistakes=names)
         named.append(result)
     return settle_names(named, cases)
 
 
-def explains(outputs: Mapping[str, Any], case: Case, dtype: str, *names: str) -> bool:
-    """Return whether the outputs are those of the specification with these mistakes, and not the right.
+def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> bool:
+    """Return whether the outputs are those of the specification with this mistake, and not the right.
 
     Only what the specification has is compared; outputs that are right must be so with the mistake.
     """
-    made = errata.answer(case, *names)
+    made = errata.answer(case, name)
     both = [name for name in case.outputs if name in made and name in outputs]
     if any(np.shape(made[name]) != np.shape(outputs[name]) for name in both):
         return False
     same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
     moved = max((difference(made[name], case.outputs[name]) for name in both), default=0.0)
     return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
-
-
-def explain_pair(explain: Callable[..., bool]) -> Callable[[tuple[str, str]], bool]:
-    """Return the same question about two mistakes at once, which may be in one line."""
-
-    def both(pair: tuple[str, str]) -> bool:
-        try:
-            return explain(*pair)
-        except errata.ErratumError:
-            return False
-
-    return both
-
-
-def two_of(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of mistakes, those that are wrong under every reading first.
-
-    A model's mistake is found alone, in the cases of its gradient.
-    """
-    order = {"wrong": 0, "variant": 1, "convention": 2}
-    in_algorithms = (name for name in names if not errata.is_in_a_model(name))
-    ranked = sorted(in_algorithms, key=lambda name: order[errata.MISTAKES[name].kind])
-    return islice(combinations(ranked, 2), PAIRS)
 
 
 def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
@@ -279,7 +252,7 @@ def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Resul
     )
 
     def settle(result: Result) -> Result:
-        if len(result.mistakes) < 2 or result.pair:
+        if len(result.mistakes) < 2:
             return result
         best = min((against[name], -alone[name]) for name in result.mistakes)
         names = (n for n in result.mistakes if (against[n], -alone[n]) == best)

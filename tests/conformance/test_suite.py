@@ -306,16 +306,6 @@ def test_a_mistake_is_named_and_nothing_else(name):
     assert {found for result in failed for found in result.mistakes} == {name}
 
 
-def test_two_mistakes_at_once_are_named():
-    pair = "the second-order term is added", "the inner step climbs"
-    cases = [
-        case for case in SMALL if case.algorithm == "per-fedavg" and case.call == "meta_gradient"
-    ]
-    results = run_and_name(Wrong(*pair), cases)
-    assert results[0].pair
-    assert set(results[0].mistakes) == set(pair)
-
-
 def test_what_is_no_known_mistake_is_not_named():
     odd = Changed("meta_gradient", lambda out, inputs: {k: 1.01 * x for k, x in out.items()})
     failed = [r for r in run_and_name(odd, SMALL) if r.status == FAILED]
