@@ -147,6 +147,7 @@ def test_points_of_a_sweep_and_runs_are_told_apart(seen):
     drawn = lines(figure.axes[0])
     assert [line.get_marker() for line in drawn] == ["o"] * 3 + ["s"] * 3
     assert len({line.get_color() for line in drawn}) == 2  # one an algorithm
+    assert seen(curves, run, against="lr").axes[0].get_xscale() == "linear"
     other = made(["fedavg"], (0,), [{"mu": 0.1}])
     runs = plots.join_tables({"one": made(["apfl", "fedavg"], (0,)).table(), "two": other.table()})
     names = ["apfl (one)", "fedavg (one)", "fedavg (mu=0.1, two)"]
