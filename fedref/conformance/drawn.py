@@ -40,8 +40,8 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: The outputs of a round that every backend has, besides what clients keep.
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
-#: Functions take turns, at these shares of the draws: most mistakes show early.
-TURNS = (0.05, 0.15, 0.3, 0.5)
+#: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
+TURNS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 #: For how many seconds a failure is made smaller.
 SHRINK = 3.0
 #: Models of algorithms' cases. Derivatives are drawn of all models: an algorithm asks for nothing else.
@@ -207,51 +207,34 @@ def search(
 ) -> Iterator[tuple[str, int, Failure | None]]:
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
-    A function's draws are shared out over its algorithms, in rounds by how many hyperparameters each has.
-    The search ends at the first failure.
+    A function's draws are shared out over its algorithms; rounds have more, draws / 50 for each of an
+    algorithm's hyperparameters. The search ends at the first failure.
     """
     counted = Counter[str]()
-    for turn, share in enumerate(TURNS):
+    for turn, shares in enumerate(TURNS):
         for call, names in SUBJECTS.items():
+
+            def fails(case: Case, call: str = call) -> bool:
+                found = judge(backend, case, dtype)
+                assume(found is not False)
+                counted[call] += 1
+                return found is not None
+
             chosen = [name for name in names if only in f"{name} {call}"]
-            size = {
-                n: len(fields(ALGORITHMS[n])) / 50 if call == "round" else 1 / len(chosen)
-                for n in chosen
-            }
             for name in chosen if callable(getattr(backend, call, None)) else ():
-                each = math.ceil(share * draws * size[name])
-                case, n = smallest(backend, call, name, each, seed * len(TURNS) + turn, dtype)
-                counted[call] += n
+                part = len(fields(ALGORITHMS[name])) / 50 if call == "round" else 1 / len(chosen)
+                n = math.ceil(shares[call == "round"] * draws * part)
+                here, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
+                case = strategies.smallest(cases(call, name), fails, n, here, key, SHRINK)
                 if case is not None:
-                    found = judge(backend, case, dtype)
-                    assert isinstance(found, Failure)
-                    names = name_mistakes(found, dtype)
-                    result = found.result._replace(mistakes=names)
-                    yield call, counted[call], Failure(found.case, result)
+                    yield call, counted[call], name_mistakes(judge(backend, case, dtype), dtype)
                     return
             if counted[call] and turn == len(TURNS) - 1:
                 yield call, counted[call], None
 
 
-def smallest(
-    backend: Any, call: str, name: str, draws: int, seed: int, dtype: str
-) -> tuple[Case | None, int]:
-    """Return the smallest case of a function and an algorithm that fails, and how many counted."""
-    counted = 0
-
-    def fails(case: Case) -> bool:
-        nonlocal counted
-        found = judge(backend, case, dtype)
-        assume(found is not False)
-        counted += 1
-        return found is not None
-
-    key = f"fedref {call} {name}".encode()
-    return strategies.smallest(cases(call, name), fails, draws, seed, key, SHRINK), counted
-
-
-def name_mistakes(failure: Failure, dtype: str) -> tuple[str, ...]:
-    """Return the known mistakes that answer as the backend did, at most three."""
+def name_mistakes(failure: Any, dtype: str) -> Failure:
+    """Return the failure with the known mistakes that answer as the backend did, at most three."""
 
     def fits(name: str) -> bool:
         try:
@@ -259,7 +242,8 @@ def name_mistakes(failure: Failure, dtype: str) -> tuple[str, ...]:
         except Exception:  # a wrong line may do anything
             return False
 
-    return tuple(islice(filter(fits, errata.MISTAKES), 3))
+    names = tuple(islice(filter(fits, errata.MISTAKES), 3))
+    return Failure(failure.case, failure.result._replace(mistakes=names))
 
 
 # ---- by hand -------------------------------------------------------------------------------------
