@@ -74,8 +74,8 @@ def find_labels(alphabet: str, classes: str | None) -> range:
     """Return the published labels of the characters "a-j"; by default, all labels."""
     known = alphabet.strip("·")
     ends = f"{known[0]}-{known[-1]}" if classes is None else classes
-    first, dash, last = ends.partition("-")
+    first, _, last = ends.partition("-")
     labels = range(alphabet.find(first), alphabet.find(last) + 1)
-    if not (dash and len(first) == len(last) == 1 and labels and {first, last} <= {*known}):
+    if not (len(first) == len(last) == 1 and labels and {first, last} <= {*known}):
         raise ConfigError(f"emnist: classes is {classes!r}, expected some of {known}, such as a-j")
     return labels
