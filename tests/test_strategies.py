@@ -317,7 +317,17 @@ def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
     assert np.count_nonzero(at_once) > np.count_nonzero(whole)
 
 
-def test_without_hypothesis_it_says_what_to_install():
-    code = "import sys; sys.modules['hypothesis'] = None\nimport fedref.strategies"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 'pip install "fedref[strategies]"' in done.stderr
+def test_without_hypothesis_it_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['hypothesis'] = None\nfrom fedref.commands import main\n"
+        "for words in sys.argv[1:]: assert main(words.split()) == 2"
+    )
+    commands = [
+        "explain fedprox",
+        f"exercise start proximal {tmp_path}",
+        "conformance fedref --random 1",
+    ]
+    done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
+    said = done.stderr.splitlines()
+    assert ['pip install "fedref[strategies]"' in line for line in said] == [True] * len(commands)
+    assert not [*tmp_path.iterdir()]

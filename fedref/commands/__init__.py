@@ -22,8 +22,7 @@ COMMANDS = {
     "plot": f"{HERE}.plot:plot draw curves, bars and histograms of runs",
     "check": f"{HERE}.check:check prove every derivative and equation, numerically",
     "explain": f"{HERE}.explain:explain show an equation beside its code and its numbers",
-    "exercise": f"{HERE}.exercise write a missing line of an algorithm, and learn what kind of mistake "
-    "you made",
+    "exercise": f"{HERE}.exercise write a missing expression, and learn what yours gives",
     "exercise list": f"{HERE}.exercise:list_exercises list the exercises",
     "exercise start": f"{HERE}.exercise:start write the file of an exercise",
     "exercise check": f"{HERE}.exercise:check check a solution",
@@ -88,6 +87,6 @@ def print_version() -> None:
 
 def parse(words: Sequence[str]) -> Callable[[], Any]:
     """Parse a command line; return the call of the command."""
-    if list(words) == ["--version"]:
+    if list(words[:1]) == ["--version"]:
         return print_version
     return command_line.parse(COMMANDS, words, DESCRIPTION)

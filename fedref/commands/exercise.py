@@ -68,12 +68,12 @@ def start(name: str, folder: Path, *, formula: bool = False, exercises: Path | N
     from fedref.teach.exercises import find, student_file
 
     exercise = find(name, read_exercises(exercises))
-    path = folder / exercise.file
+    path, text = folder / exercise.file, student_file(exercise, formula)
     with disk_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(student_file(exercise, formula))
+                file.write(text)
         except FileExistsError:
             raise ConfigError(f"{path} exists: give another folder, or remove it") from None
     print(f"{path}: write what is missing, then `fedref exercise check {path}`")

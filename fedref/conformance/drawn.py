@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fedref import strategies  # first: it says so if Hypothesis is missing
+
+# isort: split
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from fedref import strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.files import write_or_raise

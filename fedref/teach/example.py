@@ -57,9 +57,10 @@ def find_case(
     Two clients; each local step has a batch of `width` rows for each of its roles. Raises ConfigError
     without Hypothesis.
     """
-    from hypothesis import strategies as st
+    from fedref.strategies import arrays, smallest  # first: they say so if Hypothesis is missing
 
-    from fedref.strategies import arrays, smallest  # they say so if Hypothesis is missing
+    # isort: split
+    from hypothesis import strategies as st
 
     cls = ALGORITHMS[algorithm]
     n = 2 * (width * len(cls().roles) + spare) + 1
