@@ -105,5 +105,6 @@ def draw_cases(
             drawn.save(failure, name, file)
         return 1
     if not offered:
-        raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}")
+        expected = "; with --random, give part of an algorithm or call" if only else ""
+        raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}{expected}")
     return 0
