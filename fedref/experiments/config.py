@@ -437,13 +437,14 @@ def model_table(table: Table) -> dict[str, Any]:
 
 @contextmanager
 def naming(where: Any) -> Iterator[None]:
-    """Prefix the message of an error with `where`, the name of a file, if there is one."""
+    """Prefix the message of an error once with `where`, the name of a file, if there is one."""
     try:
         yield
     except RecursionError:
         raise ConfigError(f"{where or 'a value'}: tables or lists are nested too deep") from None
     except ConfigError as error:
-        raise (ConfigError(f"{where}: {error}") if where else error) from None
+        named = not where or str(error).startswith(f"{where}: ")
+        raise (error if named else ConfigError(f"{where}: {error}")) from None
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -33,6 +33,8 @@ def folder(tmp_path_factory):
     (folder / "bytes").write_bytes(b"\xff\xfe")
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
     (folder / "mine.json").write_text("mine")
+    (folder / "torn").mkdir()
+    (folder / "torn" / "config.toml").write_text("rounds = ")
     write(folder / "tiny.toml", TINY)
     write(folder / "pooled.toml", document(algorithms={"centralised": {}}))
     split = {"rule": "iid", "users": 2}
@@ -127,6 +129,7 @@ REFUSED = [
         "one.npz: no client has a test row, so nothing could be",
     ),
     ("resume .", ".: is not a run directory, expected config.toml"),
+    ("resume torn", "error: torn/config.toml: is not TOML"),
     ("resume nowhere", "nowhere: is not a run directory, expected nowhere/config.t"),
     # pictures
     ("plot run --metric acuracy", "unknown metric 'acuracy': did you mean 'accuracy'?"),
@@ -156,6 +159,7 @@ REFUSED = [
     ("data prepare mnist", "download failed"),
     ("data list --data-dir nowhere", "nowhere: no such folder"),
     # Flower
+    ("flower write nothing.toml there", "error: nothing.toml: cannot be read (No such file"),
     ("flower write tiny.toml there --nodes 8", "8 nodes for 4 clients, expected 1 to 4"),
     ("flower write tiny.toml there --nodes 2 --clients 7", "are given, expected one of them"),
     ("flower write tiny.toml there --nodes 0", "--nodes is 0, expected a whole number, at least 1"),
