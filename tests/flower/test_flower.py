@@ -21,6 +21,7 @@ from federating import experiment_of, near, same_parameters, same_tables
 from fedref.experiments import config
 from fedref.experiments.results import load_run
 from fedref.experiments.run import run
+from fedref.experiments.run_directory import load_record
 from fedref.flower.project import write_app
 
 pytest.importorskip("flwr", reason="Flower is not installed")
@@ -275,5 +276,5 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     here = run(replace(experiment, rounds=first)).records[0]
     assert rows()[:first] == here.rows[:first]
     assert rows()[first] != here.rows[first]
-    record = load_run(out).records[0]
+    record = load_record(out, load_run(out).units[0])
     assert {record.state.clients[k] for k in own} == {record.round - 1}
