@@ -46,7 +46,7 @@ STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
 TURNS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 #: For how many seconds a failure is made smaller.
-SHRINK = 3.0
+SHRINK = 2.0
 #: Models of algorithms' cases. Derivatives are drawn of all models: an algorithm asks for nothing else.
 MODELS: tuple[str, ...] = "binary-logistic", "logistic", "svm", "mlp"
 
@@ -210,8 +210,7 @@ def search(
 ) -> Iterator[tuple[str, int, Failure | None]]:
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
-    A function's draws are shared out over its algorithms; rounds have more, draws / 50 for each of an
-    algorithm's hyperparameters. The search ends at the first failure.
+    A function's draws are shared out over its algorithms. The search ends at the first failure.
     """
     counted = Counter[str]()
     for turn, shares in enumerate(TURNS):
@@ -225,7 +224,7 @@ def search(
 
             chosen = [name for name in names if only in f"{name} {call}"]
             for name in chosen if callable(getattr(backend, call, None)) else ():
-                part = len(fields(ALGORITHMS[name])) / 50 if call == "round" else 1 / len(chosen)
+                part = share_of(name) if call == "round" else 1 / len(chosen)
                 n = math.ceil(shares[call == "round"] * draws * part)
                 here, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
                 case = strategies.smallest(cases(call, name), fails, n, here, key, SHRINK)
@@ -234,6 +233,15 @@ def search(
                     return
             if counted[call] and turn == len(TURNS) - 1:
                 yield call, counted[call], None
+
+
+def share_of(name: str) -> float:
+    """Return how much of the draws an algorithm's rounds have: 2 % for each hyperparameter.
+
+    Twice that if clients keep something, which shows only in a client that comes back.
+    """
+    it = ALGORITHMS[name]()
+    return len(fields(it)) / (50 if serialise.template_of(it).client_state is None else 25)
 
 
 def name_mistakes(failure: Any, dtype: str) -> Failure:
