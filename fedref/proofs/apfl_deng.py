@@ -34,4 +34,5 @@ def step(c: Case) -> Iterator[Report]:
         got = algorithm.step(c.model, Server(w), apfl_deng.Local(w, v, np.array(0.3)), c.D)
         yield equal(got.w, w - lr * c.f.grad(w, D))
         yield equal(got.v, v - lr * g_v)
-        yield equal(got.a, np.clip(0.3 - lr * g_a, 0, 1))
+        # 0.3 and its step may cancel: the error beside 1, not beside what is left of them
+        yield Report(float(abs(got.a - np.clip(0.3 - lr * g_a, 0, 1))))
