@@ -76,19 +76,17 @@ class Nodes:
     facts: dict[int, Facts] = field(default_factory=dict)
 
     def exchange(
-        self, requests: Mapping[int, Any], read: Callable[[int, Any], Any], where: str,
-        limit: float | None = None,
-    ) -> dict[int, Any]:  # fmt: skip
+        self, requests: Mapping[int, Any], read: Callable[[int, Any], Any], where: str
+    ) -> dict[int, Any]:
         """Send each node its request; return what `read(node, answer)` makes of the answers.
 
         A node that does not answer, refuses, or sends what was not asked for is named, and left out.
         """
         data = {node: checkpoint.dumps(request) for node, request in requests.items()}
-        limit = self.limit if limit is None else limit
-        answers, results = self.network.ask(data, limit), {}
+        answers, results = self.network.ask(data, self.limit), {}
         for node in sorted(requests):
             try:
-                answer = answers.get(node, f"no answer in {limit:g} s")
+                answer = answers.get(node, f"no answer in {self.limit:g} s")
                 value = answer if isinstance(answer, str) else messages.read(answer)
                 require(not isinstance(value, str), value)
                 results[node] = read(node, value)
@@ -101,8 +99,7 @@ class Nodes:
         end = time.monotonic() + self.limit
         while True:
             new = dict.fromkeys(set(self.network.nodes()) - self.facts.keys(), "hello")
-            # more than once: a node may still be at the work of a link that was killed
-            self.exchange(new, self.accept, "at the start", self.limit / 4)
+            self.exchange(new, self.accept, "at the start")
             missing = sorted({*range(self.clients)} - self.clients_held())
             if not missing:
                 return

@@ -3,8 +3,6 @@
 And what is not what was asked for is not averaged, and a server that is stopped goes on.
 """
 
-import time
-
 import numpy as np
 import pytest
 from federating import (
@@ -266,21 +264,6 @@ def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
     asked = [checkpoint.loads(request) for node, request in wires.asked if node == NODE]
     states = [request.clients[1].tolist() for request in asked if is_training(request)]
     assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
-
-
-def test_a_node_that_is_busy_at_the_start_is_asked_again(tmp_path):
-    experiment = experiment_of(**EVERYBODY, rounds=1)
-
-    class Busy(Wires):
-        def ask(self, requests, limit):
-            self.away = {NODE} if not self.asked else set()
-            time.sleep(limit if self.away else 0)
-            return super().ask(requests, limit)
-
-    said = []
-    wires = Busy(tmp_path / "nodes", experiment)
-    serve(wires, experiment, tmp_path / "far", clients=7, limit=1.0, say=said.append)
-    assert said == [f"at the start: node {NODE}: no answer in 0.25 s"]
 
 
 def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
