@@ -62,12 +62,12 @@ def of_pairs(other: str, measure: Callable[[Record, Record], float]) -> Quantity
 # ---- of a curve ----------------------------------------------------------------------------------
 
 
-def over_rounds(metric: str, how: Callable[[Array, Array], float]) -> Quantity:
+def over_rounds(metric: str, how: Callable[[Array, Array], Any]) -> Quantity:
     """Return what `how` makes of a column: (R,), (R,) → a number; NaN without values."""
 
     def measure(unit: Unit, record: Record) -> float:
         t, y = curve(record, metric)
-        return how(t, y) if y.size and not np.isnan(y).all() else np.nan
+        return float(how(t, y)) if y.size and not np.isnan(y).all() else np.nan
 
     return of_each(measure)
 
