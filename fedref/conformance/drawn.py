@@ -175,14 +175,18 @@ def tolerance(condition: float) -> dict[str, float]:
 
 
 def measure(case: Case) -> Case | None:
-    """Return a case with its tolerance by moved inputs; None close to a kink."""
+    """Return a case with its tolerance, by inputs moved both ways; None close to a kink."""
     fixed = "loss", ".s"  # a weight of 0 is no number to move
-    move = {n: x + 1e-9 * np.cos(np.arange(x.size)).reshape(x.shape)
-            for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
-    near = compute(case._replace(inputs=case.inputs | move)) or {}
-    floats = [n for n, x in case.outputs.items() if x.dtype.kind == "f"]
-    condition = float(np.max([suite.difference(near[n], case.outputs[n]) for n in floats])) / 1e-9
-    return case._replace(tolerance=tolerance(max(condition, 1.0))) if condition < 1e4 else None
+    way = {n: 1e-9 * np.cos(i + np.arange(x.size)).reshape(x.shape)  # in w and X not alike
+           for i, (n, x) in enumerate(case.inputs.items())
+           if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
+    floats, condition = [n for n, x in case.outputs.items() if x.dtype.kind == "f"], 1.0
+    for sign in (1, -1):
+        moved = {n: case.inputs[n] + sign * x for n, x in way.items()}
+        near = compute(case._replace(inputs=case.inputs | moved)) or {}
+        gaps = [suite.difference(near[n], case.outputs[n]) for n in floats]
+        condition = float(np.max([condition, *(gap / 1e-9 for gap in gaps)]))
+    return case._replace(tolerance=tolerance(condition)) if condition < 1e4 else None
 
 
 def judge(backend: Any, case: Case, dtype: str) -> Failure | bool | None:

@@ -11,6 +11,8 @@ from fedref.commands import main
 from fedref.conformance import drawn
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
+from fedref.judge import pose
+from fedref.models import LinearSVM
 
 WRONG = """
 import numpy as np
@@ -57,6 +59,13 @@ def test_rounds_are_shown_with_the_lines_that_ran():
     assert f"{spec.fedavg.__code__.co_firstlineno}"[:2] in shown
     assert "w_k = w_k - eta * f.grad(w_k, D)" in shown
     assert failure.case.model["d"] <= 2
+
+
+def test_a_case_on_a_kink_does_not_count_from_either_side():
+    for x in (1.0, -1.0):  # the hinge's margin is 1 at w, and greater on one side
+        D = {"X": np.array([[x]]), "y": np.array([int(x)])}
+        case = pose("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
+        assert drawn.measure(drawn.settle(case)) is None
 
 
 def test_what_a_backend_does_not_offer_is_not_counted():
