@@ -299,7 +299,7 @@ class Papers:
         """w_S ⊙ σ(a) + w_k, a value of a for each output unit [apfl eq.3]."""
         if a is None:
             return w_s
-        m, at, units = 1 / (1 + self.xp.exp(-a)), 0, []
+        m, at, units = (1 + self.xp.tanh(a / 2)) / 2, 0, []  # σ(a), whose exp(−a) never overflows
         for shape in model["shapes"]:
             if len(shape) > 1:
                 at += shape[-1]
