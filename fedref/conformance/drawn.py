@@ -27,6 +27,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import errata, report, serialise, suite
+from fedref.conformance.backends.reference import LOOP
 from fedref.judge import Case, answer, pose, trace
 from fedref.judge.answer import VARIANTS
 from fedref.strategies import FEW_DIGITS, Draw, Trace, arrays, is_clear
@@ -45,6 +46,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
 TURNS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
+EPS = float(np.finfo(float).eps)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
 #: Models of algorithms' cases. Derivatives are drawn of all models: an algorithm asks for nothing else.
@@ -175,12 +177,22 @@ def tolerance(condition: float) -> dict[str, float]:
 
 
 def measure(case: Case) -> Case | None:
-    """Return a case with its tolerance, by inputs moved both ways; None close to a kink."""
+    """Return a case with its tolerance; None close to a kink, or where digits are lost on the way.
+
+    What counts is by how much inputs that are moved, both ways, move the outputs, and by how many
+    units of rounding fedref's own differ in longdouble.
+    """
     fixed = "loss", ".s"  # a weight of 0 is no number to move
     way = {n: 1e-9 * np.cos(i + np.arange(x.size)).reshape(x.shape)  # in w and X not alike
            for i, (n, x) in enumerate(case.inputs.items())
            if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
+    double, exact = (
+        suite.call_safely(LOOP, case, dtype).outputs for dtype in (float, np.longdouble)
+    )
     floats, condition = [n for n, x in case.outputs.items() if x.dtype.kind == "f"], 1.0
+    if double and exact:
+        off = [suite.difference(double[n], exact[n]) for n in floats]
+        condition = float(np.max([1.0, *(gap / EPS for gap in off)]))
     for sign in (1, -1):
         moved = {n: case.inputs[n] + sign * x for n, x in way.items()}
         near = compute(case._replace(inputs=case.inputs | moved)) or {}
