@@ -310,7 +310,10 @@ def run_tests(items: Sequence[Any]) -> int:
     for item, following in itertools.zip_longest(items, items[1:]):
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         signal.alarm(CLOCK)
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except KeyboardInterrupt:  # the alarm of a test that a mutant keeps waiting
+            return KILLED
         if item.session.testsfailed:
             return KILLED
     return SURVIVED
