@@ -173,6 +173,8 @@ def test_the_counter_counts_leading_axes_and_leaves_padding_out():
     r = model.logits(w, D.X)
     np.testing.assert_array_equal(counter.vjp(w, D.X, r), model.vjp(w, D.X, r))
     assert counter.counts == Counts(6, 2, 27, 10)  # a gradient of scores is one
+    counter.vjp(w[0], D.X[0], r[0])
+    assert counter.counts == Counts(7, 2, 32, 10)
     assert counter.d == model.d  # everything else is the model's
     for s, samples in (([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)):
         counter, D = Counter(model), make_batch(model, rng, len(s))

@@ -95,6 +95,17 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
 
 
+def test_who_does_not_adapt_gets_no_rows_of_an_unseen_client():
+    class Looks(FedAvg):
+        def personalised_params(self, model, sent, client_state, D):
+            assert D is None
+            return sent.w
+
+    model, who = MODELS["logistic"], np.array([0])
+    federated, algorithm = make_federation(model), Looks()
+    evaluate_unseen(algorithm, model, start(algorithm, model), federated, who, support=0.5, seed=0)
+
+
 # -- blocks, pieces, threads
 
 

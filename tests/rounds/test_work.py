@@ -141,3 +141,4 @@ def test_a_start_that_all_share_is_not_copied():
     two = stack_shared([(w, 1), (w.copy(), 1)])
     assert not np.shares_memory(two[0], w)
     np.testing.assert_array_equal(two[1], [1, 1])
+    np.testing.assert_array_equal(stack_shared([w, w, w + 1]), [w, w, w + 1])
