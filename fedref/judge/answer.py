@@ -293,7 +293,7 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
 def clients_of(plan: Values, data: Values, drop: bool) -> list[spec.Client]:
     """Return a plan's clients with their batches. drop : whether stragglers take no part."""
     clients = [client_of(plan, i, data) for i in range(len(plan["clients"]))]
-    return [client for client in clients if not (client.straggler and drop)]
+    return next(spec.drop_stragglers([clients]), []) if drop else clients
 
 
 def client_of(plan: Values, i: int, data: Values) -> spec.Client:
