@@ -142,10 +142,6 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         """Return what the server sends to every client of the cohort."""
         return server  # type: ignore[return-value]
 
-    def download_for(self, sent: Sent, client_state: ClientState | None) -> Any:
-        """Return the part of `sent` that this client does not have yet. Default: all of it."""
-        return sent
-
     def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
         """Return the `local` from which one client starts its steps."""
         return sent.w  # type: ignore[attr-defined]

@@ -19,8 +19,8 @@ same numbers to 1e-12; where a paper is silent, fedref/algorithms says what was 
     D, D′, D″       D, D1, D2        batches: rows X (B, p) with labels y (B,); S, Q: support and query
     D_k, n_k        client.data      all training rows of client k, and their number
     f(w; D)         f(w, D)          the mean loss on D; FedProx's F_k(w) is f(w; D_k)
-    ∇f(w; D)        f.grad(w, D)     by the complex step of the loss: nothing is derived by hand
-    ∇²f(w; D) v     f.hvp(w, v, D)   by the complex step of a gradient by hand, `analytic_grad`
+    ∇f(w; D)        f.grad(w, D)     by dual numbers, from the loss alone: nothing is derived by hand
+    ∇²f(w; D) v     f.hvp(w, v, D)   by the complex step of that gradient
     η, α, β         eta, alpha, beta step sizes: to train, to adapt to a client, to train through that
     μ, λ            mu, lam          weights of penalties; APFL's λ forgets its importances F
 """
@@ -33,20 +33,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import exp, log, sqrt, tanh
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.linalg import norm
 
 # ---- 1. A function and its derivatives -----------------------------------------------------------
 
 
 def gradient(f, x):
-    """Return ∇f(x) by complex steps, ∂f/∂x_j = Im f(x + ih e_j) / h.
-    Nothing is subtracted, so h can be 1e-200, exact to rounding; f takes complex x."""
-    g = np.zeros(x.shape)
-    for j in np.ndindex(x.shape):
-        step = np.zeros(x.shape, complex)
-        step[j] = 1e-200j
-        g[j] = np.imag(f(x + step)) / 1e-200
-    return g
+    """Return ∇f(x) for a number f(x), x real or complex: f(x + ε) = f(x) + ∇f(x) ε, where ε² = 0.
+    One pass of such dual numbers through f takes all directions at once (section 18)."""
+    if isinstance(x, Dual):
+        return gradient_of_dual(f, x)
+    y = f(Dual(x, np.eye(x.size).reshape(*x.shape, x.size), object()))
+    if np.shape(value(y)):
+        raise ValueError(f"a gradient is that of a number: f(x) has shape {np.shape(value(y))}")
+    return y.b.reshape(x.shape) if isinstance(y, Dual) else np.zeros(x.shape)
 
 
 class Batch(NamedTuple):
@@ -60,13 +61,10 @@ class Batch(NamedTuple):
 class Risk(NamedTuple):
     """f(w; D): the mean of ℓ(z(w; x), y) over the rows of D (0 if none), + (l2/2)‖w‖²  [apfl eq.2].
     scores : z(w, X), one score or a row of them for each row of X (section 16). loss : ℓ(z, y) of each.
-    analytic_grad : ∇f(w; D) by hand, which `fedref check` proves. A second derivative needs it: that is
-    the complex step of a gradient, at complex w, and f.grad, a complex step itself, takes real w alone.
     labels : the label of each score; with a single score, the labels of z ≤ 0 and of z > 0."""
 
     scores: Any
     loss: Any
-    analytic_grad: Any
     labels: Any
     l2: float = 0.0
 
@@ -77,7 +75,9 @@ class Risk(NamedTuple):
         return gradient(lambda w: self(w, D), w)
 
     def hvp(self, w, v, D):
-        return np.imag(self.analytic_grad(w + 1e-200j * v, D)) / 1e-200
+        """A complex step, ∇f(w + ihv) = ∇f(w) + ih ∇²f(w)v + O(h²), in which nothing is subtracted:
+        so h can be 1e-200, and the result is exact to rounding."""
+        return np.imag(self.grad(w + 1e-200j * v, D)) / 1e-200
 
     def predict(self, w, X):
         z = self.scores(w, X)
@@ -174,12 +174,12 @@ def fedavg(f, w, rounds, eta, weights=sample_weights):
         yield w
 
 
-def adapt(grad, w, D, alpha, steps=1):
-    """Take gradient steps of size α on one D. grad : f.grad, or f.analytic_grad if w or α is complex.
-    A client also does so before it is tested: FedAvg with update and Per-FedAvg [per-fedavg §5] on
-    fresh training rows; FedAvg(Meta), MAML, Meta-SGD [fedmeta] and FedMAML on a support set."""
+def adapt(f, w, D, alpha, steps=1):
+    """Take gradient steps of size α on one D, as a client also does before it is tested:
+    FedAvg with update and Per-FedAvg [per-fedavg §5] on fresh training rows; FedAvg(Meta), MAML,
+    Meta-SGD [fedmeta] and FedMAML on a support set."""
     for _ in range(steps):
-        w = w - alpha * grad(w, D)
+        w = w - alpha * f.grad(w, D)
     return w
 
 
@@ -204,7 +204,7 @@ def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_we
         ws, gammas = [], []
         for client in clients:
             w_k = w_t
-            start = norm(prox_gradient(f, w_t, w_t, client.data, mu))
+            start = now = norm(prox_gradient(f, w_t, w_t, client.data, mu))
             for step, (D,) in enumerate(client.steps, 1):
                 w_k = w_k - eta * prox_gradient(f, w_k, w_t, D, mu)
                 now = norm(prox_gradient(f, w_k, w_t, client.data, mu))
@@ -268,7 +268,7 @@ def difference(f, w, u, D2, delta=1e-3):
 
 
 def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=uniform_weights):
-    """[per-fedavg alg.1] Yields w; a client tests `adapt(f.grad, w, D, alpha)`, with a fresh D."""
+    """[per-fedavg alg.1] Yields w; a client tests `adapt(f, w, D, alpha)`, with a fresh D."""
     for clients in rounds:
         ws = []
         for client in clients:
@@ -296,15 +296,15 @@ def meta_gradient_steps(f, w, Ds, D1, D2s, alpha, hvp=Risk.hvp):
 
 
 def maml(f, theta, S, Q, alpha, steps=1):  # ∇_θ f(θ_u; Q), θ_u = θ − α∇f(θ; S)  [fedmeta MAML]
-    return gradient(lambda theta: f(adapt(f.analytic_grad, theta, S, alpha, steps), Q), theta)
+    return gradient(lambda theta: f(adapt(f, theta, S, alpha, steps), Q), theta)
 
 
 def fomaml(f, theta, S, Q, alpha, steps=1):  # ∇f(θ_u; Q): at θ_u, not through it  [fedmeta MAML]
-    return f.grad(adapt(f.grad, theta, S, alpha, steps), Q)
+    return f.grad(adapt(f, theta, S, alpha, steps), Q)
 
 
 def meta_sgd(f, x, S, Q, steps=1):  # MAML's in both θ and α ∈ ℝᵈ, x = (θ, α)  [fedmeta Meta-SGD]
-    return gradient(lambda x: f(adapt(f.analytic_grad, x[0], S, x[1], steps), Q), x)
+    return gradient(lambda x: f(adapt(f, x[0], S, x[1], steps), Q), x)
 
 
 def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_weights):
@@ -339,11 +339,11 @@ def fedmaml(f, theta, rounds, alpha, beta, steps=1):
     Yields the meta-model θ, and the candidate θ′: the mean of the adapted models θ*_k."""
 
     def objective(sets, x):  # Σ_k L_k(θ*_k; D_val) of θ = x, a sum and not a mean  [fedmaml §3.2]
-        return sum(n * f(adapt(f.analytic_grad, x, tr, alpha, steps), val) for n, tr, val in sets)
+        return sum(n * f(adapt(f, x, tr, alpha, steps), val) for n, tr, val in sets)
 
     for clients in rounds:
         sets = [(client.draws, *client.steps[0]) for client in clients]  # D_tr and D_val of each
-        stars = [adapt(f.grad, theta, tr, alpha, steps) for _, tr, _ in sets]  # [fedmaml §4.2]
+        stars = [adapt(f, theta, tr, alpha, steps) for _, tr, _ in sets]  # [fedmaml §4.2]
         theta = theta - beta * gradient(partial(objective, sets), theta)
         yield theta, average(uniform_weights(clients), stars)  # [fedmaml §4.3]
 
@@ -641,7 +641,7 @@ def unpack(w, *shapes):
 
 
 def elu(z):
-    return z * (z.real > 0) + exp(z * (z.real <= 0)) - 1
+    return z * (z.real >= 0) + exp(z * (z.real < 0)) - 1
 
 
 def relu(z):
@@ -654,7 +654,7 @@ def sigmoid(z):
 
 def first_max(z):
     """Return the maximum along the first axis. Of equal maxima only the first has a slope."""
-    return np.take_along_axis(z, z.real.argmax(0)[None], 0)[0]
+    return z[z.real.argmax(0), *np.indices(z.shape[1:])]
 
 
 def one_score(w, X, bias=True):
@@ -712,8 +712,9 @@ def lstm(w, X, vocabulary, embedding, hidden, classes, mean=False):
 
 def cross_entropy(z, y):
     """−log softmax(z)_y."""
-    z = z - z.real.max(-1, keepdims=True)
-    return log(exp(z).sum(-1)) - z[np.arange(len(y)), y]
+    rows = np.arange(len(y))
+    z = z - z[rows, z.real.argmax(-1)][:, None]  # now none is above 0: exp does not overflow
+    return log(exp(z).sum(-1)) - z[rows, y]
 
 
 def logistic_loss(z, y):
@@ -753,12 +754,7 @@ def make_toy():
         X = rng.normal(size=(n, 3))
         data.append(Batch(X, (X @ rng.normal(size=(3, 3))).argmax(-1)))
 
-    def analytic_grad(w, D):  # Xᵀr, and Σ_j r_j for b, where r = (softmax(Z) − Y)/n
-        z = exp(linear(w, D.X, 3))
-        r = (z / z.sum(-1, keepdims=True) - (D.y[:, None] == range(3))) / len(D.y)
-        return np.concatenate([(D.X.T @ r).ravel(), r.sum(0)])
-
-    f = Risk(lambda w, X: linear(w, X, 3), cross_entropy, analytic_grad, range(3))
+    f = Risk(lambda w, X: linear(w, X, 3), cross_entropy, range(3))
     return f, [D.rows(slice(8, None)) for D in data], [D.rows(slice(8)) for D in data]
 
 
@@ -800,8 +796,8 @@ def run_toy():
     def train_loss(w_s, personal):
         return np.average([f(w_k, D) for w_k, D in zip(models(w_s, personal), train)], weights=n)
 
-    keep = partial(adapt, f.grad, alpha=0)
-    update = partial(adapt, f.grad, alpha=ALPHA)
+    keep = partial(adapt, f, alpha=0)
+    update = partial(adapt, f, alpha=ALPHA)
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
     w_s, _, personal, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
@@ -818,7 +814,7 @@ def run_toy():
         "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), update, "D"),
         "fedmeta-maml": (last(fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA)))[0], update, "S"),
         "fedmeta-fomaml": (last(fedmeta(f, w, SQ, BETA, partial(fomaml, alpha=ALPHA)))[0], update, "S"),
-        "fedmeta-sgd": (theta, partial(adapt, f.grad, alpha=alpha), "S"),
+        "fedmeta-sgd": (theta, partial(adapt, f, alpha=alpha), "S"),
         "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], update, "S"),
         "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], keep, "D"),
         "apfl": (models(w_s, personal), keep, "D"),
@@ -842,6 +838,178 @@ def run_toy():
             tested.append(evaluate(f, personalise(w_k, train[k].rows(rows)), tests[k]))
         table[name] = tuple(np.mean(tested, axis=0))  # all clients have as many test rows
     return table
+
+
+# ---- 18. Dual numbers, with which `gradient` differentiates: a reader may skip them --------------
+
+
+class Dual(NDArrayOperatorsMixin):
+    """a + bε, where ε² = 0, so that f(a + bε) = f(a) + f′(a) b ε, for real and for complex a.
+    a : an array of any shape; slope : b, (*a.shape, n), along n directions; None : not to be used.
+    seed : the call of `gradient` that chose them. What is not in RULES raises TypeError."""
+
+    def __init__(self, a, slope, seed):
+        self.a, self.slope, self.seed = a, slope, seed
+
+    shape = property(lambda x: np.shape(x.a))
+    ndim = property(lambda x: np.ndim(x.a))
+    size = property(lambda x: np.size(x.a))
+    dtype = property(lambda x: x.a.dtype)
+    real = property(lambda x: Dual(x.a.real, None, x.seed))
+    T = property(lambda x: np.transpose(x))
+
+    @property
+    def b(self):
+        if self.slope is None:
+            raise TypeError("the real part of a dual number serves comparisons alone: omit .real")
+        return self.slope
+
+    def __len__(self):
+        return len(self.a)
+
+    def __iter__(self):
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, i):
+        index = i if isinstance(i, tuple) else (i,)
+        rest = (slice(None),) * any(one is Ellipsis for one in index)
+        return Dual(self.a[i], self.b[(*index, *rest)], self.seed)
+
+    def __getattr__(self, name):  # z.sum(0) is np.sum(z, 0)
+        if name.startswith("_") or getattr(np, name, None) not in RULES:
+            raise AttributeError(no_rule(f".{name}"))
+        return partial(RULES[getattr(np, name)], self)
+
+    def refuse(self, *_, **__):
+        raise TypeError("a dual number is no float, and no entry of an array: write np.exp for "
+                        "math.exp, np.stack for np.array and for assignments")  # fmt: skip
+
+    __array__ = __float__ = __int__ = __complex__ = __bool__ = refuse
+
+    def __array_ufunc__(self, f, method, *xs, **options):
+        if "out" in options:
+            raise TypeError("dual numbers do not change in place: write z = z + x for z += x")
+        if f not in RULES or method != "__call__" or options:
+            raise TypeError(no_rule(f"np.{f.__name__}" + f".{method}" * (method != "__call__")))
+        return RULES[f](*xs)
+
+    def __array_function__(self, f, types, xs, options):
+        if f not in RULES:
+            raise TypeError(no_rule(f"np.{f.__name__}"))
+        return RULES[f](*xs, **options)
+
+
+def no_rule(name):
+    known = ", ".join(sorted({f.__name__ for f in RULES}))
+    return f"dual numbers have no rule for {name}; they have some for {known}"
+
+
+def value(x):
+    return x.a if isinstance(x, Dual) else x
+
+
+def dual(y, xs, slope):
+    """Return y with the slope Σ_j slope(j, x_j) over the dual numbers x_j among xs."""
+    seeds = {x.seed for x in xs if isinstance(x, Dual)}
+    if len(seeds) > 1:
+        raise TypeError(
+            "the function of a gradient uses the variable of another gradient around it"
+        )
+    b = sum(slope(j, x) for j, x in enumerate(xs) if isinstance(x, Dual))
+    return Dual(y, np.broadcast_to(b, (*np.shape(y), b.shape[-1])), seeds.pop())
+
+
+def gradient_of_dual(f, x):
+    """∇f(a + bε) = ∇f(a) + ∇²f(a) b ε: a gradient inside the function of another."""
+    if np.iscomplexobj(x.a):
+        raise TypeError("a third derivative: the gradient of a gradient takes real numbers alone")
+    steps = 1e-200j * np.eye(x.size).reshape(x.size, *x.shape)
+    H = [np.imag(gradient(f, x.a + step)).ravel() / 1e-200 for step in steps]  # its rows
+    return Dual(gradient(f, x.a), (H @ x.b.reshape(x.size, -1)).reshape(x.b.shape), x.seed)
+
+
+def elementwise_rule(f, slopes):
+    """Return the rule of y = f(u, ...), whose slope is the sum over u, ... of ∂y/∂u times u's slope."""
+
+    def rule(*xs):
+        us = [value(x) for x in xs]
+        y = f(*us)
+        each = [np.expand_dims(x, -1) for x in (y, *us)]
+        return dual(y, xs, lambda j, x: slopes[j](*each) * x.b)
+
+    return rule
+
+
+def compare(f, *xs):
+    return f(*(np.real(value(x)) for x in xs))
+
+
+def product(u, v):
+    a, b = value(u), value(v)
+    if np.ndim(b) > 2:
+        raise TypeError(no_rule("@ with more than a matrix on its right"))
+
+    def slope(j, x):
+        if j:
+            return np.tensordot(a, x.b, 1)
+        s = np.tensordot(x.b, b, (-2, 0))
+        return s if b.ndim == 1 else s.swapaxes(-1, -2)
+
+    return dual(a @ b, (u, v), slope)
+
+
+def add_up(x, axis=None, keepdims=False):
+    axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis) % x.ndim)
+    return Dual(np.sum(x.a, axes, keepdims=keepdims), x.b.sum(axes, keepdims=keepdims), x.seed)
+
+
+def reshape(x, *shape):
+    a = x.a.reshape(*shape)
+    return Dual(a, x.b.reshape(*a.shape, x.b.shape[-1]), x.seed)
+
+
+def transpose(x, *axes):
+    axes = np.reshape(axes, -1).astype(int) if axes else np.arange(x.ndim)[::-1]
+    return Dual(x.a.transpose(*axes), x.b.transpose(*axes, x.ndim), x.seed)
+
+
+def split(x, at, axis=0):
+    pairs = zip(np.split(x.a, at, axis), np.split(x.b, at, axis % x.ndim))
+    return [Dual(a, b, x.seed) for a, b in pairs]
+
+
+def join(f, xs, axis=0):
+    """Return np.stack or np.concatenate of xs, which may hold arrays too."""
+    a = f([value(x) for x in xs], axis)
+
+    def slope(j, x):  # 0 in the place of the others
+        bs = [np.zeros((*np.shape(value(other)), x.b.shape[-1])) for other in xs]
+        return f([*bs[:j], x.b, *bs[j + 1 :]], axis % a.ndim)
+
+    return dual(a, xs, slope)
+
+
+#: y = f(u), f(u, v) or f(u, v, w) → ∂y/∂u, ..., entry by entry.
+SLOPES: Any = {
+    np.negative: [lambda y, u: -1],
+    np.exp: [lambda y, u: y],
+    np.log: [lambda y, u: 1 / u],
+    np.sqrt: [lambda y, u: 0.5 / y],
+    np.tanh: [lambda y, u: 1 - y * y],
+    np.add: [lambda y, u, v: 1, lambda y, u, v: 1],
+    np.subtract: [lambda y, u, v: 1, lambda y, u, v: -1],
+    np.multiply: [lambda y, u, v: v, lambda y, u, v: u],
+    np.true_divide: [lambda y, u, v: 1 / v, lambda y, u, v: -y / v],
+    np.power: [lambda y, u, v: v * u ** (v - (v != 0)), lambda y, u, v: y * log(u)],
+    np.where: [Dual.refuse, lambda y, u, v, w: u, lambda y, u, v, w: ~u],
+}
+RULES: Any = {
+    **{f: partial(compare, f) for f in (np.less, np.less_equal, np.greater, np.greater_equal)},
+    **{f: elementwise_rule(f, slopes) for f, slopes in SLOPES.items()},
+    np.matmul: product, np.sum: add_up, np.reshape: reshape, np.transpose: transpose, np.split: split,
+    np.stack: partial(join, np.stack), np.concatenate: partial(join, np.concatenate),
+    np.argmax: lambda x, axis=None: x.a.real.argmax(axis), np.ndim: lambda x: x.ndim,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,9 +1,17 @@
 """The checks must pass what is right, and above all fail what is wrong."""
 
+import re
+from functools import partial
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
-from fedref import checks
+from fedref import checks, spec, strategies
+from fedref.algorithm import Server
+from fedref.algorithms.fedavg import FedAvg
+from fedref.models import Logistic
+from fedref.models.batch import Batch
 
 A = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, -1.0], [0.0, -1.0, 1.0]])
 W = np.array([0.3, -1.2, 0.7])
@@ -181,3 +189,162 @@ def test_atol_is_an_absolute_error_that_passes():
     assert not checks.check_gradient(f, off, w).error_ok
     assert checks.check_gradient(f, off, w, atol=2e-9).error_ok
     assert not checks.check_gradient(f, off, w, atol=5e-10).error_ok
+
+
+# ---- a check can fail ------------------------------------------------------------------------------
+
+
+def my_fedavg(f, w, rounds, nan=False):
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_k = w
+            for (D,) in client.steps:
+                w_k = w_k - 0.5 * f.grad(w_k, D)
+            ws.append(w_k)
+        w = spec.average(spec.sample_weights(clients), ws)
+        yield w * np.nan if nan else w
+
+
+class NaN(FedAvg):
+    """FedAvg whose server is NaN, everywhere or in its first parameter alone."""
+
+    everywhere: ClassVar[bool] = True
+
+    def combine(self, model, server, uploads, cohort):
+        w = super().combine(model, server, uploads, cohort).w.copy()
+        w[slice(None) if self.everywhere else slice(1)] = np.nan
+        return Server(w)
+
+
+class OnePlace(NaN):
+    everywhere = False
+
+
+@pytest.mark.parametrize("kind", [NaN, OnePlace])
+def test_rounds_that_are_nan_fail(kind):
+    report = checks.check_rounds(kind(lr=0.5), my_fedavg, draws=10)
+    assert report.verdict == "FAIL"
+    assert "nan" in report.where
+
+
+def test_nothing_compared_is_no_success():
+    report = checks.check_rounds(FedAvg(lr=0.5), partial(my_fedavg, nan=True), draws=10)
+    assert report.verdict == "FAIL"
+    assert report.where.startswith("nothing was compared")
+    assert checks.check_rounds(FedAvg(lr=0.5), my_fedavg, draws=10).ok
+
+
+@pytest.mark.parametrize("place", [slice(None), slice(1)])
+def test_nan_in_a_derivative_fails(place):
+    def with_nan(x):
+        x = np.array(x, float)
+        x[place] = np.nan
+        return x
+
+    def f(w):
+        return np.sum(np.exp(w))
+
+    w = np.array([0.3, -1.2])
+    assert not checks.check_gradient(f, lambda w: with_nan(np.exp(w)), w).ok
+    assert not checks.check_hvp(f, np.exp, lambda w, v: with_nan(np.exp(w) * v), w).ok
+    assert not checks.stack_equals_loop(with_nan, np.ones((3, 2))).ok
+
+    class Wrong(Logistic):
+        def grad(self, w, D):
+            return np.where(np.ndim(w) == 1, with_nan(super().grad(w, D)), super().grad(w, D))
+
+    model = Wrong(2, 2)
+    D = Batch(np.ones((2, 2)), np.array([0, 1]))
+    p = strategies.Problem(model, model.init(np.random.default_rng(0)), np.ones(model.d), D)
+    reports = checks.check_model(p)
+    assert not reports["gradient"].ok
+    assert not reports["padding"].ok
+
+
+# ---- dual numbers ------------------------------------------------------------------------------------
+
+M = np.random.default_rng(1).normal(size=(3, 4))
+LOSSES = {
+    "abs": lambda w: np.abs(w).sum() + abs(w[0]) ** 3,
+    "maximum": lambda w: np.maximum(w, 0.1).sum() ** 2,
+    "minimum": lambda w: np.minimum(0.3, w) @ w,
+    "clip": lambda w: (np.clip(w, -0.5, 0.5) ** 2).sum(),
+    "where": lambda w: np.where(w > 0, w**3, -w).sum(),
+    "mean": lambda w: np.mean(w * w * w),
+    "norm": lambda w: np.linalg.norm(w - 1) ** 3,
+    "dot": lambda w: np.dot(M, w).dot(M @ w) ** 2,
+    "einsum": lambda w: np.einsum("ij,j,i->", M, w, M @ w) ** 2,
+    "sin cos": lambda w: (np.sin(w) * np.cos(w)).sum(),
+    "expm1 log1p": lambda w: (np.expm1(w) * np.log1p(w * w)).sum(),
+    "logaddexp": lambda w: np.logaddexp(w[0], w[1] * w[2]) + np.logaddexp(0, w).sum(),
+    "power": lambda w: (2**w).sum() + (np.square(w) ** w).sum() + (w**-2).sum(),
+    "products": lambda w: (w.reshape(2, 2) @ w.reshape(2, 2).T @ w[:2]).sum(),
+    "max of rows": lambda w: w.reshape(2, 2).max(1).sum() ** 3 + w.min() ** 3,
+    "stack": lambda w: (np.stack([w[0], 1.0, w[1] * w[2]]) ** 2).sum(),
+    "concatenate": lambda w: (np.concatenate([w, M @ w, [1.0, 2]]) ** 3).sum(),
+    "split": lambda w: sum((x**3).sum() for x in np.split(w, 2)),
+    "index": lambda w: (w[..., -1] * w[[0, 1, 1]]).sum() ** 2,
+    "sum along an axis": lambda w: (w.reshape(2, 2).sum(-1, keepdims=True) * w[:2]).sum() ** 3,
+    "tanh sqrt": lambda w: (np.tanh(M @ w) / np.sqrt(1 + w @ w)).sum(),
+    "transpose": lambda w: (np.transpose(w.reshape(1, 2, 2), (2, 0, 1)) ** 3)[0].sum(),
+    "cumsum outer": lambda w: (np.cumsum(w) ** 3).sum() + (np.outer(w, w) ** 2).sum(),
+    "constant": lambda w: 3.0,
+}  # fmt: skip
+
+
+def differences(f, w, v, h=1e-3):
+    near, far = f(w + h * v) - f(w - h * v), f(w + 2 * h * v) - f(w - 2 * h * v)
+    return (8 * near - far) / (12 * h)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_dual_numbers_differentiate_at_real_and_at_complex_points(name):
+    f, w = LOSSES[name], np.array([0.7, -1.1, 0.9, 1.6])
+    basis, v = np.eye(4), np.array([0.3, -0.2, 0.5, 0.1])
+    g = checks.dual_gradient(f, w)
+    np.testing.assert_allclose(g, [differences(f, w, e) for e in basis], rtol=1e-8, atol=1e-8)
+    Hv = differences(partial(checks.dual_gradient, f), w, v)
+    np.testing.assert_allclose(checks.dual_hvp(f, w, v), Hv, rtol=1e-8, atol=1e-8)
+    along = differences(lambda w: checks.dual_gradient(f, w), w + 0j, 1j * v) / 1j  # analytic
+    np.testing.assert_allclose(along, Hv, rtol=1e-7, atol=1e-7)
+    if name not in (
+        "abs",
+        "maximum",
+        "minimum",
+        "clip",
+        "where",
+        "norm",
+        "logaddexp",
+        "max of rows",
+    ):
+        slope = checks.complex_step_gradient(f, w) if name != "constant" else np.zeros(4)
+        np.testing.assert_allclose(g, slope, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (np.prod, "np.prod"), (np.sort, "np.sort"), (lambda w: np.arctan(w).sum(), "np.arctan"),
+        (lambda w: w.item(), ".item"), (np.add.reduce, "np.add.reduce"), (np.var, "np.var"),
+        (lambda w: w.real.sum(), "comparisons alone"), (lambda w: np.exp(w.real).sum(), "comparisons"),
+        (lambda w: np.array([w[0], 1]).sum(), "np.stack"), (lambda w: float(w[0]), "no float"),
+        (lambda w: (w if w[0] else 1), "no float"), (lambda w: w.__iadd__(1), "z = z + x"),
+        (lambda w: np.zeros(2).__iadd__(w), "z = z + x"), (lambda w: w.imag.sum(), ".imag"),
+        (lambda w: spec.gradient(lambda u: (u * w).sum(), w)[0], "another gradient"),
+        (lambda w: np.linalg.norm(w, 1), "ord=1"), (lambda w: w, "a gradient is that of a number"),
+    ],
+)  # fmt: skip
+def test_what_dual_numbers_do_not_know_is_an_error_that_says_so(f, words):
+    with pytest.raises((TypeError, AttributeError, ValueError), match=re.escape(words)):
+        checks.dual_gradient(f, np.array([0.7, -1.1]))
+
+
+def test_a_kink_has_a_slope_of_one_side():
+    zero = np.zeros(2)
+    np.testing.assert_array_equal(checks.dual_gradient(np.linalg.norm, zero), zero)
+    np.testing.assert_array_equal(checks.dual_gradient(lambda w: np.abs(w).sum(), zero), zero)
+    np.testing.assert_array_equal(checks.dual_gradient(np.max, zero), [1, 0])
+    np.testing.assert_array_equal(
+        checks.dual_gradient(lambda w: np.maximum(0, w).sum(), zero), zero
+    )

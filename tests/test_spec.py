@@ -71,10 +71,10 @@ def test_it_needs_numpy_and_the_standard_library_alone_and_is_read_in_a_sitting(
     imported = set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE))
     assert imported - sys.stdlib_module_names == {"numpy"}
     assert len(text.partition("# ==== Part two")[0].splitlines()) <= 490
-    assert len(text.splitlines()) <= 850
+    assert len(text.partition('if __name__ == "__main__"')[0].splitlines()) <= 1020
 
 
-def test_a_gradient_is_the_complex_step():
+def test_a_gradient_is_the_slope_of_its_function():
     x = np.array([[0.3, -1.2], [0.7, 2.0]])
     np.testing.assert_allclose(spec.gradient(lambda x: (x**3).sum(), x), 3 * x**2, rtol=1e-15)
 

@@ -45,8 +45,7 @@ Decisions
   the column `renewed` is 1 in the row of the round before the one whose clients send importance.
   cost. Clients do not keep F: from its first renewal on it travels down with w_S in every round (2d
     down). In rounds that renew it, importance travels up as well (2d up, else d). The paper claims
-    hardly any extra cost. With `apfl_cached.APFLCachedImportance` clients keep F, and receive it only
-    after it was renewed.
+    hardly any extra cost.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic

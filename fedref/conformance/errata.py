@@ -4,7 +4,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.judge.case import Case
-from fedref.models.numerics import Array
 
 HEAD = re.compile(r"(?P<name>.+?) \[(?P<tag>.+?)\](?: \((?P<kind>variant|convention)\))?")
 
@@ -99,16 +98,6 @@ def judge_with(*names: str | Mistake) -> Callable[[Case], dict[str, Any]]:
     wrong: Any = run(
         texts[adapter].replace("from fedref import spec\n", ""), "fedref.judge.answer", wrong_spec
     )
-    if models_of(texts[spec]) != models_of(TEXTS[spec]):  # nobody has its gradient by hand
-        right_risk = wrong.risk
-
-        def risk(model: Any) -> Any:
-            f = right_risk(model)
-            return f._replace(analytic_grad=partial(gradient_by_differences, f))
-
-        wrong.risk = risk
-    else:  # the gradient by hand is that by complex steps, and faster
-        wrong.Risk.grad = lambda f, w, D: f.analytic_grad(w, D)
     answer: Callable[[Case], dict[str, Any]] = wrong.answer
     return answer
 
@@ -120,22 +109,6 @@ def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleTyp
         vars(module)["spec"] = wrong_spec
     exec(compile(text, module.__name__, "exec"), vars(module))
     return module
-
-
-def models_of(text: str) -> tuple[str, str]:
-    """Return the specification's functions and their derivatives, and its models."""
-    return text.partition("\n# ---- 2. ")[0], text.partition("\n# ---- 16. ")[2]
-
-
-def gradient_by_differences(f: Any, w: Array, D: Any) -> Array:
-    """Return ∇f at complex w, to ten digits: along Im w by differences, of error O(t⁴)."""
-    real = f.grad(w.real, D)
-    size = np.max(np.abs(w.imag), initial=0)
-    if not size:
-        return real
-    t, v = 1e-3, w.imag / size
-    far, near = (f.grad(w.real + s * v, D) - f.grad(w.real - s * v, D) for s in (2 * t, t))
-    return real + 1j * size * (8 * near - far) / (12 * t)
 
 
 def answer(case: Case, *names: str | Mistake) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import Algorithm, AnyAlgorithm, ClientResult, State
+from fedref.algorithm import AnyAlgorithm, ClientResult, State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
@@ -248,8 +248,6 @@ def check_experiment(experiment: Experiment) -> None:
     }
     for label, algorithm in experiment.algorithms.items():
         refused[f"{label} pools"] = algorithm.pooled
-        known = type(algorithm).download_for is not Algorithm.download_for
-        refused[f"{label} sends what a client does not have yet, which needs"] = known
     for what, needs_rows in refused.items():
         if needs_rows:
             raise ConfigError(f"{what} clients' rows or states, which the server does not have")

@@ -14,7 +14,6 @@ import numpy as np
 from fedref import spec
 from fedref.judge.case import Case, Values, build_model, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
-from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
 
@@ -67,17 +66,17 @@ def batches(D: Values) -> list[spec.Batch]:
 
 
 def risk(model: Any) -> spec.Risk:
-    """Return f(w; D) of a model, whose gradient by hand is the model's own."""
+    """Return f(w; D) of a model."""
     loss = spec.cross_entropy
     if isinstance(model, BinaryLogistic):
         loss = spec.logistic_loss
     if isinstance(model, LinearSVM):
         loss = partial(spec.hinge, power=1 + model.squared)
-    return Risk(scores(model), loss, grad_by_hand(model), model.labels, model.l2)
+    return Risk(scores(model), loss, model.labels, model.l2)
 
 
-def grad_by_hand(model: Any) -> Callable[[Array, spec.Batch], Array]:
-    return lambda w, D: model.grad(w, Batch(D.X, D.y, getattr(D, "s", None)))
+def mean_pool(z: Any) -> Any:
+    return z.sum(0) / len(z)
 
 
 def scores(model: Any, phi: Any = None, pool: Any = None) -> Callable[[Array, Array], Array]:
@@ -88,7 +87,7 @@ def scores(model: Any, phi: Any = None, pool: Any = None) -> Callable[[Array, Ar
         sizes = model.vocabulary, model.embedding, model.hidden, model.classes
         return lambda w, X: spec.lstm(w, X, *sizes, model.output == "mean")
     if isinstance(model, CNN):
-        pool = pool or {"max": spec.first_max, "mean": partial(np.mean, axis=0)}[model.pool]
+        pool = pool or {"max": spec.first_max, "mean": mean_pool}[model.pool]
         layers = (*model.image, 1)[:3], model.channels, model.kernel, model.hidden, model.classes
         return lambda w, X: spec.cnn(w, X, *layers, phi, pool)
     if isinstance(model, MLP):
@@ -385,7 +384,7 @@ def personal(
         return w
     if algorithm == "pfedme":
         return spec.moreau_point(f, w, D, h.lam, h.alpha, h.inner_steps)
-    return spec.adapt(f.grad, w, D, server.get("alpha", h.alpha), getattr(h, "inner_steps", 1))
+    return spec.adapt(f, w, D, server.get("alpha", h.alpha), getattr(h, "inner_steps", 1))
 
 
 CALLS: dict[str, Callable[..., Values]] = {

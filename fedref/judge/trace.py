@@ -36,13 +36,13 @@ DERIVATIVES = spec.Risk.grad.__code__, spec.Risk.hvp.__code__, spec.gradient.__c
 def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     """Return the lines of the specification's algorithms that run during `work()`, in their order.
 
-    Those that set no array and no number are left out; so is what complex steps run, which differentiate.
+    Those that set no array and no number are left out; so is what runs in order to differentiate.
     derivatives : whether f.grad, f.hvp and `gradient` have a line with their value, and clients one each.
 
     >>> f = spec.make_toy()[0]
     >>> D = spec.Batch(np.ones((1, 3)), np.array([0]))
-    >>> [line.text for line in trace(lambda: spec.adapt(f.grad, np.zeros(12), D, 0.5))]
-    ['w = w - alpha * grad(w, D)', 'return w']
+    >>> [line.text for line in trace(lambda: spec.adapt(f, np.zeros(12), D, 0.5))]
+    ['w = w - alpha * f.grad(w, D)', 'return w']
     """
     lines = list[Line]()
 
@@ -56,7 +56,7 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
         in_spec = code.co_filename == spec.__file__ and code.co_firstlineno in TRACED
         asked_by = frame.f_back.f_code if frame.f_back else code
         in_spec |= derivatives and code in DERIVATIVES and asked_by not in DERIVATIVES
-        if not in_spec or code.co_name[0] == "<" or any(map(is_complex, before.values())):
+        if not in_spec or code.co_name[0] == "<" or any(map(differentiates, before.values())):
             return None
 
         def step(frame: FrameType, event: str, result: Any) -> Any:
@@ -84,12 +84,13 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     return lines
 
 
-def is_complex(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind == "c"
+def differentiates(x: Any) -> bool:
+    """Return whether x is a dual number, or an array with a complex step."""
+    return isinstance(x, spec.Dual) or (isinstance(x, np.ndarray) and x.dtype.kind == "c")
 
 
 def is_number(x: Any) -> bool:
     """Return whether x is a real number or array, or a sequence of them."""
     if isinstance(x, tuple | list) and not isinstance(x, spec.Client | spec.Risk | spec.Batch):
         return all(map(is_number, x)) and len(x) > 0
-    return isinstance(x, np.ndarray | np.number | float) and not is_complex(x)
+    return isinstance(x, np.ndarray | np.number | float) and not differentiates(x)

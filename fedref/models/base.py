@@ -18,6 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from fedref.boundary.errors import ConfigError
 from fedref.models import numerics as nx
@@ -142,7 +143,8 @@ class Model(ABC):
 
 def check(model: Model, w: Array, D: Batch) -> None:
     """Refuse shapes and labels that would otherwise be broadcast or indexed into nonsense."""
-    if not all(isinstance(x, np.ndarray | np.generic) for x in (w, D.X, D.y)):
+    arrays = isinstance(w, np.ndarray | np.generic | NDArrayOperatorsMixin)  # w may be dual numbers
+    if not (arrays and all(isinstance(x, np.ndarray | np.generic) for x in (D.X, D.y))):
         raise ValueError("w, X and y are not all NumPy arrays: np.asarray makes them so")
     if w.ndim < 1 or w.shape[-1] != model.d:
         raise ValueError(f"w has shape {w.shape}, expected (..., d) with d = {model.d}")

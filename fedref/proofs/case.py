@@ -1,6 +1,6 @@
 """The case of a proof: a small model, a random point, and batches; and how results are compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,11 @@ from fedref.checks import (
     BOUND,
     Report,
     complex_step_gradient,
-    complex_step_hvp,
     error_with_cancellation,
     relative_error,
 )
-from fedref.judge.answer import risk
+from fedref.judge.answer import batch, risk
+from fedref.models import LinearSVM
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
@@ -23,17 +23,36 @@ from fedref.models.numerics import Array
 class Case:
     """A small model with a point w, directions vs, and batches D, D1, D2. Random points meet no kink.
 
-    f : the same model in the specification, which takes the batches of `real_rows`.
+    f : the same model in the specification. rows : D for it. D has weights and padding, and shows what
+    `is_telling` asks for.
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
         self.model, self.rng, self.f = model, rng, risk(model)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
-        self.s = np.array([1.0, 0.5, 0.0, 2.0])  # weights of D, and padding
+        self.s = np.array([1.0, 0.5, 0.0, 2.0])
 
     @cached_property
     def D(self) -> Batch:
-        return self.draw_batch(4)._replace(s=self.s)
+        for _ in range(10_000):
+            D = self.draw_batch(4)._replace(s=self.s)
+            if self.is_telling(D):
+                return D
+        raise RuntimeError(f"no batch of {self.model} shows all that it must")  # pragma: no cover
+
+    def is_telling(self, D: Batch) -> bool:
+        """Return whether rows that count have padding at both ends and inside; samples active and not."""
+        X, y = D.X[self.s > 0], D.y[self.s > 0]
+        if self.model.inputs == "codes" and self.model.length > 2:
+            pad = self.model.vocabulary == X
+            inside = pad[:, 1:-1].any(1) & ~pad[:, 0] & ~pad[:, -1]
+            return bool(
+                pad[:, 0].any() and pad[:, -1].any() and inside.any() and not pad.all(1).any()
+            )
+        if isinstance(self.model, LinearSVM) and self.model.features > 3:
+            active = y * self.f.scores(self.w, X) < 1
+            return bool(active.any() and not active.all())
+        return True
 
     @cached_property
     def D1(self) -> Batch:
@@ -42,6 +61,18 @@ class Case:
     @cached_property
     def D2(self) -> Batch:
         return self.draw_batch(5)
+
+    @property
+    def rows(self) -> spec.Batch:
+        return batch(self.D._asdict())
+
+    @property
+    def batches(self) -> list[tuple[Batch, spec.Batch]]:
+        """Batches with weights, with weights whose sum is below 1, and without, for both sides."""
+        light = self.D._replace(s=self.s / 8)
+        given = [D._asdict() for D in (self.D, light, self.D1)]
+        given[-1].pop("s")
+        return list(zip((self.D, light, self.D1), map(batch, given)))
 
     @cached_property
     def real_rows(self) -> tuple[spec.Batch, spec.Batch, spec.Batch]:
@@ -78,13 +109,3 @@ class Case:
 def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:
     """Report the relative error; True counts as 1."""
     return Report(relative_error(np.add(got, 0), np.add(expected, 0)), bound=bound)
-
-
-def complex_hvp(model: Any, w: Array, v: Array, D: Batch) -> Array:
-    """Return H(w; D)v by a complex step of the model's gradient."""
-    return complex_step_hvp(lambda w: model.grad(w, D), w, v)
-
-
-def replace_block(at: Sequence[Any], block: int, x: Any) -> list[Any]:
-    """Return `at` with x in the place `block`: so a function of several arguments becomes one of x."""
-    return [*at[:block], x, *at[block + 1 :]]

@@ -3,33 +3,40 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from fedref import spec, tree
-from fedref.checks import Report, complex_step_gradient, relative_error, stack_equals_loop
+from fedref.checks import Report, stack_equals_loop
 from fedref.judge.answer import scores
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, complex_hvp, equal
+from fedref.proofs.case import Case, equal
 from fedref.proofs.table import FAMILIES, ONE, proof
 
 
 def model_loss(c: Case) -> Iterator[Report]:
-    for D, rows in zip((c.D, c.D1), c.real_rows):
+    for D, rows in c.batches:
         yield equal(c.model.loss(c.w, D), c.f(c.w, rows))
 
 
 def model_grad(c: Case) -> Iterator[Report]:
-    yield c.slope_of(lambda w: c.model.loss(w, c.D), c.model.grad(c.w, c.D))
+    for D, rows in c.batches:
+        yield equal(c.model.grad(c.w, D), c.f.grad(c.w, rows))
+    w = c.w + 0.1j * c.vs[0]  # users take complex steps through it
+    yield equal(c.model.grad(w, c.D), c.f.grad(w, c.rows))
 
 
 def model_hvp(c: Case) -> Iterator[Report]:
-    for v in c.vs:
-        yield equal(c.model.hvp(c.w, v, c.D), complex_hvp(c.model, c.w, v, c.D))
+    for D, rows in c.batches:
+        for v in c.vs:
+            yield equal(c.model.hvp(c.w, v, D), c.f.hvp(c.w, v, rows))
+
+
+def spec_grad(c: Case) -> Iterator[Report]:
+    yield c.slope_of(lambda w: c.f(w, c.rows), c.f.grad(c.w, c.rows))
 
 
 def model_stack(c: Case) -> Iterator[Report]:
@@ -43,7 +50,7 @@ def model_stack(c: Case) -> Iterator[Report]:
 
 def model_vjp(c: Case) -> Iterator[Report]:
     r = c.rng.normal(size=c.model.logits(c.w, c.D1.X).shape)
-    expected = complex_step_gradient(lambda w: (r * c.model.logits(w, c.D1.X)).sum(), c.w)
+    expected = spec.gradient(lambda w: (r * c.f.scores(w, c.D1.X)).sum(), c.w)
     yield equal(c.model.vjp(c.w, c.D1.X, r), expected)
 
 
@@ -78,76 +85,67 @@ MODELS: dict[str, Any] = {
 for _name, _model in MODELS.items():
     for _what, _compare, _claim in (
         ("loss", model_loss, "loss = that of the specification"),
-        ("grad", model_grad, "grad = complex step of loss"),
-        ("hvp", model_hvp, "hvp = complex step of grad"),
+        ("dual", spec_grad, "∇f of the specification, by dual numbers = by complex steps"),
+        ("grad", model_grad, "grad = ∇f of the specification, at real and at complex w"),
+        ("hvp", model_hvp, "hvp = ∇²f v of the specification"),
         ("stack", model_stack, "loss, grad, hvp, predict of a stack = one by one"),
-        ("vjp", model_vjp, "vjp = complex step of Σ r·z"),
+        ("vjp", model_vjp, "vjp = ∇ of Σ r·z"),
         ("labels", model_labels, "labels, predict, sample_losses = the specification's"),
     ):
         proof(f"{_name} {_what}", _claim, [_model])(_compare)
 
 
-# Ties: all four numbers of a window are equal, and the first one counts as the maximum
+# Kinks: all four numbers of a window are equal; a φ is at 0; a margin is exactly 1
+
+
+def turn_hvp(c: Case, m: Any, w: Array, D: Batch) -> Iterator[Report]:
+    """Compare loss, grad and ±hvp: at a kink they must not depend on the direction's sign."""
+    rows = spec.Batch(*D[:2])
+    yield equal(m.loss(w, D), c.f(w, rows))
+    yield equal(m.grad(w, D), c.f.grad(w, rows))
+    for v in (c.vs[0], -c.vs[0]):
+        yield equal(m.hvp(w, v, D), c.f.hvp(w, v, rows))
+
 
 TIES = CNN((5, 8, 2), (3,), 2, 4, 3, "tanh", "max", l2=0.1)
-
-
-@proof("CNN ties", "loss, grad, hvp where all maxima are ties = those of the first", [TIES])
-def cnn_ties(c: Case) -> Iterator[Report]:
-    w, D, rows = c.w.copy(), c.D1, c.real_rows[1]
-    TIES.unpack(w)[0][...] = 0  # then every window holds four zeros
-    f = c.f._replace(scores=scores(TIES, pool=lambda z: z[0]))
-    yield equal(TIES.loss(w, D), f(w, rows))
-    yield equal(TIES.grad(w, D), f.grad(w, rows))
-    yield directional_hvp(TIES, f, w, c.w, D, rows)
-
-
-def directional_hvp(m: Any, f: spec.Risk, w: Array, v: Array, D: Batch, rows: spec.Batch) -> Report:
-    """Compare m.hvp with a complex step, and with central differences of a smooth f's gradient."""
-    exact = m.hvp(w, v, D)
-    near, far = (f.grad(w + h * v, rows) - f.grad(w - h * v, rows) for h in (2.5e-4, 5e-4))
-    error = relative_error(exact, (8 * near - far) / 3e-3)  # of order h⁴, as large as rounding here
-    assert error < 1e-9, f"differences are off by {error:.1e}"
-    return equal(exact, complex_hvp(m, w, v, D))
-
-
-# Exact kinks, where the complex step must not depend on the direction's sign
-
-PHI = {"relu": spec.relu, "elu": spec.elu}
-KINKED: dict[Any, Any] = {  # → φ on the side that counts: ReLU′(0) = 0, ELU″(0) = 0
-    make(phi): side
-    for phi, side in (("relu", lambda z: 0 * z), ("elu", lambda z: z))
-    for make in (
+KINKED = [
+    make(phi) for phi in ("relu", "elu") for make in (
         lambda phi: MLP(3, (5, 4), 3, phi, l2=0.1),
         lambda phi: CNN((5, 8, 2), (3,), 2, 4, 3, phi, "mean", l2=0.1),
     )
-}
+]  # fmt: skip
 
 
-@proof("kinks of φ", "loss, grad, ±hvp where the first φ's are at 0 = those of one side", [*KINKED])
+@proof("CNN ties", "loss, grad, ±hvp where all maxima are ties = the specification", [TIES])
+def cnn_ties(c: Case) -> Iterator[Report]:
+    w = c.w.copy()
+    TIES.unpack(w)[0][...] = 0  # then every window holds four equal numbers
+    yield from turn_hvp(c, TIES, w, c.D1)
+    first = c.f._replace(scores=scores(TIES, pool=lambda z: z[0]))
+    yield equal(c.f.grad(w, spec.Batch(*c.D1[:2])), first.grad(w, spec.Batch(*c.D1[:2])))
+
+
+@proof("kinks of φ", "loss, grad, ±hvp where the first φ's are at 0 = the specification", KINKED)
 def activation_kinks(c: Case) -> Iterator[Report]:
-    m, w, D, rows = c.model, c.w.copy(), c.D1, c.real_rows[1]
-    W, b, *_ = m.unpack(w)
+    w = c.w.copy()
+    W, b, *_ = c.model.unpack(w)
     W[...] = b[...] = 0
-    phis = cycle([KINKED[m], PHI[m.activation]])
-    f = c.f._replace(scores=scores(m, lambda z: next(phis)(z)))
-    yield equal(m.loss(w, D), f(w, rows))
-    yield equal(m.grad(w, D), f.grad(w, rows))
-    for v in (c.vs[0], -c.vs[0]):
-        yield directional_hvp(m, f, w, v, D, rows)
+    yield from turn_hvp(c, c.model, w, c.D1)
+    zero, one = np.zeros(1), np.ones(1)
+    yield equal(spec.gradient(lambda z: spec.relu(z).sum(), zero), 0 * one, bound=0)  # ReLU′(0) = 0
+    elu = spec.Risk(lambda w, X: w, lambda z, y: spec.elu(z), ())
+    rows = spec.Batch(one, one)
+    yield equal([elu.grad(zero, rows), elu.hvp(zero, one, rows)], [one, zero], bound=0)
 
 
-@proof("kinks of the hinge", "grad, ±hvp where a margin is 0 = those of the other samples",
+@proof("kinks of the hinge", "loss, grad, ±hvp where a margin is 1 = the specification: the slope is 0",
        [LinearSVM(4, l2=0.1, squared=squared) for squared in (False, True)])  # fmt: skip
 def hinge_kinks(c: Case) -> Iterator[Report]:
-    m, w, D = c.model, c.w.copy(), c.D2
+    w, D = c.w.copy(), c.D2
     D.X[0], w[-1] = 0, D.y[0]  # 1 − yz = 1 − y² = 0
-    rest, share = c.real_rows[2].rows(slice(1, None)), 1 - 1 / len(D.y)
-    yield equal(m.grad(w, D), share * c.f.grad(w, rest) + (1 - share) * m.l2 * w)
-    for v in (c.vs[0], -c.vs[0]):
-        expected = share * c.f.hvp(w, v, rest) + (1 - share) * m.l2 * v
-        yield equal(m.hvp(w, v, D), expected)
-        yield equal(complex_hvp(m, w, v, D), expected)
+    yield from turn_hvp(c, c.model, w, D)
+    rest, share = spec.Batch(D.X[1:], D.y[1:]), 1 - 1 / len(D.y)
+    yield equal(c.model.grad(w, D), share * c.f.grad(w, rest) + (1 - share) * c.model.l2 * w)
 
 
 # Where a model starts
@@ -179,8 +177,8 @@ def initialisation(c: Case) -> Iterator[Report]:
         yield equal(flat.init(c.rng), [0.0] * flat.d, bound=0)
 
 
-@proof("linear_operator", "the operator's products = complex step of grad", FAMILIES)
+@proof("linear_operator", "the operator's products = ∇²f v of the specification", FAMILIES)
 def operator(c: Case) -> Iterator[Report]:
-    product, H = complex_hvp(c.model, c.w, c.vs[0], c.D), linear_operator(c.model, c.w, c.D)
+    product, H = c.f.hvp(c.w, c.vs[0], c.rows), linear_operator(c.model, c.w, c.D)
     yield equal(H @ c.vs[0], product)
     yield equal(H.T @ c.vs[0], product)  # a Hessian is symmetric

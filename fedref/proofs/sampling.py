@@ -10,9 +10,17 @@ from fedref import spec
 from fedref.checks import Report
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
-from fedref.proofs.rounds import EPOCHS, STEPS
+from fedref.proofs.runs import EPOCHS, STEPS
 from fedref.proofs.table import ONE, proof
-from fedref.sampling import EPISODES, PADDING, Sampling, adaptation_rows, make_plan
+from fedref.sampling import (
+    EPISODES,
+    PADDING,
+    Sampling,
+    adaptation_rows,
+    cut,
+    make_plan,
+    minibatches,
+)
 
 SIZES = np.array([1, 4, 17, 3, 9, 2])
 
@@ -51,14 +59,39 @@ def compare_plan(
     clients, counts = spec.draw_cohort(seed, t, sizes, *drawn)
     share = sampling.stragglers, sampling.amount
     straggler, amount = spec.draw_stragglers(seed, t, len(clients), *share)
+    B = np.array([sampling.batch_size or n for n in sizes[clients]])
+    epochs = (
+        -(-sizes[clients] // B) if sampling.epochs and "S" not in roles else np.ones_like(clients)
+    )
+    yield equal(plan.per_epoch, epochs, bound=0)
     got = plan.clients, plan.counts, plan.straggler, plan.amount
     yield equal(got, [clients, counts, straggler, amount], bound=0)
     for i, k in enumerate(clients.tolist()):
         expected = expected_rows(sampling, sizes[k], roles, seed, t, k, int(amount[i]))
         for role, batches in zip(roles, expected):
             assert len(batches) == plan.steps[i]
-            for rows, batch in zip(plan.rows[role][i], batches):
+            for rows, batch in zip(plan.rows[role][i][: len(batches)], batches, strict=True):
                 yield equal(rows[rows != PADDING], batch, bound=0)
+            assert (plan.rows[role][i][len(batches) :] == PADDING).all(), "a row beyond its steps"
+
+
+@proof(
+    "plan",
+    "shares of stragglers, supports and steps of large clients, over n and K from 1 to 9",
+    ONE,
+)
+def edges(c: Case) -> Iterator[Report]:
+    seed = int(c.rng.integers(1 << 30))
+    for n in range(1, 10):
+        for share in (0.25, 0.5, 0.75):  # n · share is k + ½ for some
+            sampling = Sampling(n, epochs=2, batch_size=2, stragglers=share, support=share)
+            yield from compare_plan(sampling, np.arange(1, n + 1), ("S", "Q"), n, seed)
+            got, order = cut(np.arange(n), share), np.arange(n)
+            for rows, expected in zip(got, spec.split_episode(order, share), strict=True):
+                yield equal(rows, expected, bound=0)
+    for rows in minibatches(c.rng, 300, Sampling(1, steps=50, batch_size=4), 50):
+        assert len(set(rows.tolist())) == 4, "a step has a row twice"
+        assert set(rows.tolist()) <= set(range(300))
 
 
 @proof("plan", "adaptation_rows: fresh training rows = the specification's stream", ONE)

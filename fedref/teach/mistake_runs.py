@@ -43,6 +43,6 @@ def losses(name: str) -> tuple[float, float]:
             )
             w = spec.last(eval(RUNS[name], names))
             w = w[0] if isinstance(w, tuple) else w
-            adapted = [spec.adapt(f.grad, w, D, alpha) for D in train]
+            adapted = [spec.adapt(f, w, D, alpha) for D in train]
             ends.append(float(np.mean([f(x, D) for x, D in zip(adapted, tests)])))
     return ends[0], ends[1]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from helpers import MODELS, make_batch, make_federation, play, same
 
+from fedref import spec
 from fedref.algorithms.apfl import APFL, compose, expand_units, sum_over_units
 from fedref.algorithms.importance import synaptic_intelligence
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
-from fedref.proofs.apfl import units_of
 from fedref.proofs.models import MODELS as PROOF_MODELS
 from fedref.sampling import Sampling
 
@@ -52,6 +52,11 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
 
 
 # -- output units
+
+
+def units_of(model):
+    """The specification's unit of each parameter."""
+    return spec.unit_of_parameter(view.shape for view in model.unpack(np.zeros(model.d)))
 
 
 def unit_of_parameter(model):

@@ -6,7 +6,7 @@ import pytest
 from running import TINY, main, refused, write
 
 from fedref.algorithms import ALGORITHMS
-from fedref.algorithms.apfl_cached import APFLCachedImportance
+from fedref.algorithms.apfl import APFL
 from fedref.commands.cite import papers_of, read_papers
 
 
@@ -63,6 +63,9 @@ def test_a_run_directory_names_its_algorithms(here, capsys):
 
 
 def test_an_algorithm_without_papers_has_those_of_its_base(capsys, monkeypatch):
-    assert papers_of(APFLCachedImportance) == papers_of(ALGORITHMS["apfl"])
+    class Mine(APFL):
+        """An APFL of one's own."""
+
+    assert papers_of(Mine) == papers_of(ALGORITHMS["apfl"])
     monkeypatch.setattr("sys.flags", type("", (), {"optimize": 2}))
     assert "python -OO drops" in refused(capsys, "cite")

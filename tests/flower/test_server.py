@@ -26,7 +26,6 @@ from fedref.flower.server import serve
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
-CACHED = "fedref.algorithms.apfl_cached:APFLCachedImportance"
 EVERYBODY = {"algorithms": {"fedavg": {}}, "clients_per_round": 7}
 
 # ---- the same numbers ----------------------------------------------------------------------------
@@ -184,10 +183,6 @@ def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(where, change,
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {"algorithms": {"kept": {"algorithm": CACHED}}},
-            "kept sends what a client does not have yet",
-        ),
         ({"algorithms": {"centralised": {}}}, "centralised pools clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),

@@ -10,7 +10,7 @@ import pytest
 
 from fedref import proofs, tree
 from fedref.algorithms import ALGORITHMS
-from fedref.proofs import rounds, whole_rounds
+from fedref.proofs import runs
 
 
 def some_proof_fails(chosen):
@@ -26,10 +26,8 @@ def some_proof_fails(chosen):
 
 def proofs_of(name):
     """The rows of whole rounds that this algorithm has."""
-    rows = (row for row in whole_rounds.TABLE if type(row.algorithm) is ALGORITHMS[name])
-    tags = {row.tag for row in rows}
-    kind = f"of {ALGORITHMS[name].__name__}("
-    return [p for p in proofs.PROOFS if p.tag in tags and kind in p.claim]
+    tags = {run.tag for run in runs.RUNS if run.name == name}
+    return [p for p in proofs.PROOFS if p.tag in tags and f"rounds of {name}(" in p.claim]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -37,11 +35,11 @@ def test_rounds_of_every_algorithm_are_proved_one_by_one_and_stacked(name, monke
     ran = set()
 
     def watched(algorithm, *args, work, **more):
-        ran.add((type(algorithm), work.keywords["stack"]))
+        ran.add((type(algorithm), work.keywords.get("stack")))
         return rounds_run(algorithm, *args, work=work, **more)
 
-    rounds_run = rounds.run_round
-    monkeypatch.setattr(rounds, "run_round", watched)
+    rounds_run = runs.run_round
+    monkeypatch.setattr(runs, "run_round", watched)
     wanted = {(ALGORITHMS[name], False), (ALGORITHMS[name], True)}
     reports = itertools.chain(*(proof.compare_all(0) for proof in proofs_of(name)))
     assert any(wanted <= ran for _ in reports)

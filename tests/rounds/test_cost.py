@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import (
     apfl,
-    apfl_cached,
     apfl_deng,
     fedavg,
     fedcurv,
@@ -27,10 +26,11 @@ from fedref.algorithms import (
 )
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import relative_error
+from fedref.judge.answer import clients_of
 from fedref.models import Logistic
 from fedref.models.numerics import Array
 from fedref.proofs import Case
-from fedref.proofs.rounds import EPOCHS, TinyWorld, run_rounds
+from fedref.proofs.runs import EPOCHS, World
 from fedref.rounds.cost import Counter, Counts, RoundLog, columns, count_floats, flops, total
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, stream
@@ -84,14 +84,16 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
 
 
 def make_case():
-    return Case(Logistic(3, 3, l2=0.1), stream(0, "costs"))
+    return Case(Logistic(2, 3, l2=0.1), stream(0, "costs"))
 
 
 @pytest.mark.parametrize(("algorithm", "bill"), BILLS, ids=lambda x: repr(x)[:60])
 def test_bytes_derivatives_and_samples_of_a_round_are_those_by_hand(algorithm, bill):
     c, roles = make_case(), tuple(algorithm.roles)
-    world = TinyWorld(c, algorithm, EPOCHS, 3)
-    [cohort, *_], plan = list(world.rounds()), world.plans[0]
+    world = World(c, algorithm, EPOCHS, 3)
+    part, plan = world.trained.train, world.plans[0]
+    data = world.batch(part.rows)._asdict() | {"offsets": part.offsets}
+    cohort = clients_of(plan._asdict(), data, algorithm.drop)
     rows = dict.fromkeys(roles, 0)
     for step in (step for one in cohort for step in one.steps):
         for role, D in zip(roles, step):
@@ -118,44 +120,15 @@ def test_bytes_derivatives_and_samples_of_a_round_are_those_by_hand(algorithm, b
             assert got == [down * size, up * size, grads, hvps, flops, *late]
 
 
-def test_a_cached_importance_travels_to_clients_with_an_older_one_and_changes_no_bit():
-    """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
-    options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
-    world = TinyWorld(make_case(), apfl.APFL(**options), EPOCHS, 8)
-    other = world.with_algorithm(apfl_cached.APFLCachedImportance(**options))
-    has, F = dict[int, Any](), 0  # each client's F, and the one that is sent
-    runs = zip(world.plans, world.rounds(), run_rounds(world), run_rounds(other), strict=True)
-    for plan, cohort, (ours, *_), (cached, log, _) in runs:
-        new = sum(not np.array_equal(has.get(k, 0), F) for k in plan.clients.tolist())
-        assert log.floats_down == world.model.d * (len(plan.clients) + new)
-        has |= {client.k: F for client in cohort}
-        F = ours.server.F
-        personal = {k: kept.own for k, kept in cached.clients.items() if kept.own is not None}
-        assert personal.keys() == ours.clients.keys()
-        pairs = [(cached.server, ours.server), *((personal[k], ours.clients[k]) for k in personal)]
-        for pair in pairs:
-            for got, expected in zip(*map(tree.leaves, pair), strict=True):
-                np.testing.assert_array_equal(got, expected)
-
-
-def two_rounds(world: TinyWorld, dtype: Any, stack: bool) -> list[Any]:
-    """Return all floating-point arrays in the states of server and clients after two rounds."""
-    it, model = world.it, world.model
-    state = State(it.initial(model, world.w.astype(dtype)), {})
-    for plan in world.plans[:2]:
-        work = partial(run_clients, stack=stack)
-        state, _ = run_round(it, model, state, plan, world.trained, dtype=dtype, work=work)
-    return [x for x in tree.leaves(state) if np.ndim(x) and x.dtype.kind == "f"]
-
-
 @pytest.mark.parametrize("algorithm", [it for it, _ in BILLS], ids=lambda it: repr(it)[:60])
-def test_rounds_in_float32_are_those_in_float64_to_four_digits_and_stay_float32(algorithm):
-    world = TinyWorld(make_case(), algorithm, EPOCHS, 3)
+def test_rounds_in_float32_are_those_in_float64_to_four_digits(algorithm):
+    world = World(make_case(), algorithm, EPOCHS, 3)
     for stack in (False, True):
-        narrow, wide = (two_rounds(world, dtype, stack) for dtype in (np.float32, float))
-        for got, exact in zip(narrow, wide, strict=True):
-            assert got.dtype == np.float32
-            assert relative_error(got, exact) <= 1e-4
+        ends = (list(world.run(dtype, stack=stack))[1][0] for dtype in (np.float32, float))
+        kept = [(state.server, *state.clients.values()) for state in ends]
+        for got, exact in zip(*map(tree.leaves, kept), strict=True):
+            if np.ndim(got) and got.dtype.kind == "f":
+                assert relative_error(got, exact) <= 1e-4
 
 
 # ---- the counter ----------------------------------------------------------------------------------

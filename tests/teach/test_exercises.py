@@ -29,7 +29,7 @@ def test_the_right_answer_is_right_and_is_not_in_the_file(name):
 MORE = {
     "proximal": ["mu * norm(w - w_t)", "-mu"],
     "meta-gradient": ["u + alpha * f.hvp(w, u, D2)", "f.grad(w, D)", "alpha", "u.sum()"],
-    "curvature": ["v", "self.analytic_grad(w, D)", "1j * v", "np.imag(v)"],
+    "curvature": ["v", "self.grad(w, D)", "1j * v", "np.imag(v)"],
     "hessian-free": ["f.grad(u, D2)", "delta * u", "(w + u) / 2"],
     "step": ["w_k", "w_k - eta"],
     "mask": ["2 * (w_s * sigmoid(a)[unit] + w_k)"],

@@ -1,0 +1,240 @@
+"""Identities that the papers' formulae satisfy beyond the cases: objectives, limits and edges.
+
+Where the specification has a formula that somebody derived, it is the complex step of its objective here;
+where a quantity is defined by what it becomes in the end, it becomes that.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from fedref import spec
+from fedref.algorithm import Server
+from fedref.algorithms import (
+    apfl,
+    apfl_deng,
+    fedcurv,
+    feddyn,
+    fedprox,
+    importance,
+    per_fedavg,
+    pfedme,
+)
+from fedref.checks import Report, relative_error, stack_equals_loop
+from fedref.models import LinearSVM
+from fedref.models.numerics import Array
+from fedref.proofs.case import Case, equal
+from fedref.proofs.table import ONE, SMOOTH, proof
+
+# ---- Per-FedAvg ----------------------------------------------------------------------------------
+
+
+@proof(
+    ("per-fedavg eq.2", "per-fedavg eq.3"),
+    "meta_gradient(D = D′ = D″) = complex step of the loss after a step",
+)
+def meta_gradient(c: Case) -> Iterator[Report]:
+    D, *_ = c.real_rows
+    objective = partial(per_fedavg.meta_objective, c.model, D=c.D, alpha=0.1)
+    yield equal(objective(c.w), c.f(spec.adapt(c.f, c.w, D, 0.1), D))
+    yield c.slope_of(objective, per_fedavg.meta_gradient(c.model, c.w, c.D, c.D, c.D, alpha=0.1))
+
+
+@proof("per-fedavg eq.6", "ν = 3 inner steps = complex step of the chained objective")
+def three_steps(c: Case) -> Iterator[Report]:
+    Ds = [c.D, c.D1, c.D2]
+
+    def chained_loss(w: Array) -> Any:
+        for D in Ds:
+            w = w - 0.1 * c.model.grad(w, D)
+        return c.model.loss(w, c.D1)
+
+    got = per_fedavg.meta_gradient_steps(c.model, c.w, Ds, c.D1, Ds, alpha=0.1)
+    yield c.slope_of(chained_loss, got)
+
+
+@proof(("per-fedavg eq.7", "per-fedavg eq.8"), "meta_gradient_hf → eq.6 as δ²", SMOOTH)
+def hessian_free(c: Case) -> Iterator[Report]:
+    hf = partial(per_fedavg.meta_gradient_hf, c.model, c.w, c.D, c.D1, c.D2, alpha=0.1)
+    yield equal(hf(), spec.meta_gradient_hf(c.f, c.w, *c.real_rows, 0.1))
+    exact = spec.meta_gradient(c.f, c.w, *c.real_rows, 0.1)
+    coarse, fine = (relative_error(hf(delta=delta), exact) for delta in (1e-2, 2e-3))
+    assert 24 < coarse / fine < 26, f"a fifth of δ leaves 1/{coarse / fine:.1f} of the error"
+
+
+# ---- FedProx -------------------------------------------------------------------------------------
+
+
+@proof("fedprox B", "where f or F_k is stationary: B = ∞, or 1 if all are", [LinearSVM(4)])
+def stationary(c: Case) -> Iterator[Report]:
+    far, near = (c.D1._replace(y=np.full(3, label)) for label in (1, -1))
+    got = fedprox.dissimilarity(c.model, np.zeros(5), [far, near])
+    assert math.inf == got.B
+    yield equal(got.variance, np.sum(c.f.grad(np.zeros(5), spec.Batch(*far[:2])) ** 2))
+    w = np.array([0, 0, 0, 0, 2.0])  # all margins above 1
+    yield equal(fedprox.dissimilarity(c.model, w, [far, far]), [1, 0], bound=0)
+
+
+@proof("fedprox γ", "where wᵗ is stationary: γ = 0 at wᵗ, ∞ elsewhere", [LinearSVM(4)])
+def gamma_where_stationary(c: Case) -> Iterator[Report]:
+    far, w0 = c.D1._replace(y=np.ones(3, int)), np.array([0, 0, 0, 0, 9.0])
+    with np.errstate(all="raise"):  # nothing is divided by 0 on the way
+        yield equal(fedprox.inexactness(c.model, w0, w0, far, mu=0.7), 0, bound=0)
+        assert fedprox.inexactness(c.model, w0 + c.vs[0], w0, far, mu=0.7) == math.inf
+
+
+@proof("fedprox γ", "a client stops after the epoch that made it γ-inexact, at γ itself too", ONE)
+def stops(c: Case) -> Iterator[Report]:
+    w0 = c.draw_vector()
+    now, start = (spec.prox_gradient(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
+    gamma = float(fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7))
+    yield equal(gamma, math.hypot(*now) / math.hypot(*start))
+    for until, stops in ((0.99 * gamma, False), (gamma, True), (1.01 * gamma, True)):
+        algorithm = fedprox.FedProx(until_gamma=until)
+        assert algorithm.stop(c.model, fedprox.ProxSent(w0, 0.7), c.w, lambda: c.D) is stops
+
+
+# ---- FedCurv and APFL ----------------------------------------------------------------------------
+
+
+@proof(
+    "fedcurv Fisher", "fisher and MAS in blocks of 1, 2 and 3 samples = at once; 0 without weight"
+)
+def blocks(c: Case) -> Iterator[Report]:
+    both: Any = ((importance.fisher, spec.fisher), (importance.mas, spec.mas))
+    for estimate, printed in both:
+        for D, drawn in zip((c.D, c.D1), c.real_rows):
+            yield equal(estimate(c.model, c.w, D), printed(c.f, c.w, drawn))
+        whole = estimate(c.model, c.w, c.D2)
+        for rows in (1, 2, 3):
+            with patch.object(importance, "BLOCK_NUMBERS", rows * c.model.d):
+                yield equal(estimate(c.model, c.w, c.D2), whole)
+        none = c.D1._replace(s=np.zeros(3))
+        yield equal(estimate(c.model, c.w, none), np.zeros(c.model.d), bound=0)
+
+
+@proof("apfl eq.5", "gradient_square, SI of paths of either sign = the specification's estimates")
+def estimates(c: Case) -> Iterator[Report]:
+    path, moved = c.draw_vectors(2)
+    assert (path > 0).any()
+    assert (path < 0).any()
+    D, none = c.real_rows[0], None
+    yield equal(
+        importance.synaptic_intelligence(path, moved),
+        spec.IMPORTANCE["si"](none, none, none, path, moved),
+    )
+    square = spec.IMPORTANCE["gradient-square"](c.f, c.w, D, none, none)
+    yield equal(importance.gradient_square(c.model, c.w, c.D), square)
+
+
+@proof(
+    ("fedprox alg.2", "feddyn objective", "apfl eq.6", "apfl eq.3"),
+    "objectives = the specification's loss + penalties; their ∇",
+)
+def objectives(c: Case) -> Iterator[Report]:
+    w0, h_k, F = c.draw_vectors(3)
+    D, square = c.rows, ((c.w - w0) ** 2).sum()
+    at: Any = {"F": F**2, "w_ref": w0, "mu": 0.7}
+    yield equal(fedprox.objective(c.model, c.w, w0, c.D, mu=0.7), c.f(c.w, D) + 0.35 * square)
+    got = fedprox.prox_gradient(c.model, c.w, w0, c.D, mu=0.7)
+    yield equal(got, spec.prox_gradient(c.f, c.w, w0, D, 0.7))
+    expected = c.f(c.w, D) - h_k @ c.w + 0.35 * square
+    yield equal(feddyn.objective(c.model, c.w, w0, h_k, c.D, alpha=0.7), expected)
+    got = feddyn.gradient(c.model, c.w, w0, h_k, c.D, alpha=0.7)
+    yield equal(got, spec.prox_gradient(c.f, c.w, w0, D, 0.7) - h_k)
+    unit = spec.unit_of_parameter(view.shape for view in c.model.unpack(c.w))
+    a = c.rng.normal(size=unit.max() + 1)
+    mixed = spec.compose(unit, c.w, a, h_k)
+    yield equal(apfl.compose(c.model, c.w, a, h_k), mixed)
+    penalty = 0.35 * (F**2 * (c.w - w0) ** 2).sum()
+    yield equal(apfl.objective(c.model, c.w, a, h_k, c.D, **at), c.f(mixed, D) + penalty)
+    K = [c.draw_vectors(7) for _ in range(3)]
+    yield stack_equals_loop(lambda w, w0: fedprox.objective(c.model, w, w0, c.D, mu=0.7), *K[:2])
+    yield stack_equals_loop(lambda w, w0: fedprox.inexactness(c.model, w, w0, c.D, mu=0.7), *K[:2])
+    yield stack_equals_loop(
+        lambda w, w0, h: feddyn.objective(c.model, w, w0, h, c.D, alpha=0.7), *K
+    )
+    yield stack_equals_loop(
+        lambda w, a, w_k: apfl.objective(c.model, w, a, w_k, c.D, **at),
+        K[0],
+        c.rng.normal(size=(7, len(a))),
+        K[1],
+    )
+
+
+@proof("fedcurv penalty", "penalty_gradient from u, v = complex step of penalty, j ≠ s", ONE)
+def penalty(c: Case) -> Iterator[Report]:
+    I, thetas, me = c.draw_vectors(3) ** 2, c.draw_vectors(3), 1
+    others = [(I[j], thetas[j]) for j in range(3) if j != me]
+    u, v = I.sum(0), (I * thetas).sum(0)
+    got = fedcurv.penalty_gradient(c.w, u, v, I[me], I[me] * thetas[me], lam=0.7)
+    yield c.slope_of(lambda w: fedcurv.penalty(w, others, lam=0.7), got)
+
+
+def find_renewals(losses: Sequence[float], delta_mu: float, delta_sigma: float) -> Array:
+    """Return for each loss whether the specification, with a window of 5, renews F after it."""
+    ends = range(1, len(losses) + 1)
+    return np.array(
+        [spec.completes_plateau(losses[:t], delta_mu, delta_sigma, 5) for t in ends], float
+    )
+
+
+#: Losses at the thresholds δ_μ = 1 and δ_σ = 0.5, all exact in binary. LEVEL has no peak: its mean 0 is
+#: not above 0 + 0. FALLS begins with a mean of 1, a peak that is not below δ_μ; later a window has a
+#: deviation of exactly 0.5.
+LEVEL = 6 * [0.0]
+FALLS = [*6 * [1.0], *5 * [2.0], 1.5, 1.0, 0.75, 0.5, 0.0, 0.25]
+
+
+@proof(
+    ("apfl §3.3", "apfl alg.1 lines 9–16", "apfl alg.1 line 10", "apfl alg.1 line 14"),
+    "PlateauDetector: renewals = the specification's over waves of loss, and at the thresholds",
+    ONE,
+)
+def detector(c: Case) -> Iterator[Report]:
+    waves = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
+    for losses, deltas in ((waves, (0.9, 0.13)), (LEVEL, (1.0, 0.5)), (FALLS, (1.0, 0.5))):
+        detector, got = apfl.PlateauDetector(*deltas, 5), []
+        for loss in losses:
+            detector, renew = detector.push(loss)
+            got.append(renew)
+        yield equal(got, find_renewals(losses, *deltas), bound=0)
+    assert got[-1], "FALLS ends on a plateau"
+
+
+@proof("apfl-deng α", "one step: α stays in [0, 1], clipped at either end")
+def mixing_weight(c: Case) -> Iterator[Report]:
+    w, v, D = c.w, c.w + c.vs[0], c.real_rows[0]
+    g_v, g_a = spec.gradients(lambda v, a: c.f(a * v + (1 - a) * w, D), (v, np.array(0.3)))
+    for lr in (0.3, 1e3, -1e3):
+        algorithm = apfl_deng.APFLDeng()
+        object.__setattr__(algorithm, "lr", lr)
+        got = algorithm.step(c.model, Server(w), apfl_deng.Local(w, v, np.array(0.3)), c.D)
+        yield equal(got.v, v - lr * g_v)
+        # 0.3 and its step may cancel: the error beside 1, not beside what is left of them
+        yield Report(float(abs(got.a - np.clip(0.3 - lr * g_a, 0, 1))))
+
+
+# ---- FedDyn and pFedMe ---------------------------------------------------------------------------
+
+
+@proof("feddyn alg.1", "where θ_k minimises the local objective, h_k⁺ = ∇L_k(θ_k)", ONE)
+def minimum(c: Case) -> Iterator[Report]:
+    (h_k,), theta = c.draw_vectors(1), c.w
+    for _ in range(200):
+        theta = theta - 0.3 * feddyn.gradient(c.model, theta, c.w, h_k, c.D, alpha=1.0)
+    got = feddyn.renewed_gradient(h_k, theta, c.w, alpha=1.0)
+    yield equal(got, c.f.grad(theta, c.real_rows[0]))
+
+
+@proof("pfedme envelope", "λ(w − θ̂) = complex step of min_θ f(θ) + (λ/2)‖θ − w‖²", SMOOTH)
+def envelope(c: Case) -> Iterator[Report]:
+    solve = partial(pfedme.personalise, c.model, D=c.D, lam=15.0, alpha=0.06, steps=60)
+    yield c.slope_of(
+        lambda w: pfedme.objective(c.model, solve(w), w, c.D, lam=15.0),
+        pfedme.envelope_gradient(c.w, solve(c.w), lam=15.0),
+    )

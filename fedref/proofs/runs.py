@@ -1,0 +1,382 @@
+"""Runs: rounds compute, keep, log and score what the specification does; float32 stays float32.
+
+The specification takes only the Plan from fedref, which is data (who takes part, with which rows), and
+the training loss that an algorithm watches, which is compared as well.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from functools import partial
+from inspect import signature
+from itertools import pairwise
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import spec, tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import ALGORITHMS
+from fedref.checks import Report
+from fedref.conformance import serialise
+from fedref.judge import answer, pose
+from fedref.judge.answer import personal
+from fedref.judge.case import nest
+from fedref.models import MLP
+from fedref.models.numerics import Array
+from fedref.proofs.case import Case, equal
+from fedref.proofs.table import proof
+from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import pool, run_clients, run_round
+from fedref.sampling import Plan, Sampling, make_plan
+
+#: Rows of each client. The first has too few for a support set, the second has no test row.
+TRAIN, TEST = (1, 4, 7, 3, 5), (2, 0, 3, 1, 2)
+SHIFT, SCALE = np.array([0.5, 0.0]), np.array([1.0, 2.0])  # of the two features
+#: EPOCHS draws clients with replacement, for two epochs; STEPS draws different ones, for three steps.
+#: In both, some straggle. A support of ¾ of 2 rows is 1½: rounding goes to the even 2, all but one are 1.
+EPOCHS = Sampling(4, epochs=2, batch_size=2, sampling="by-samples", stragglers=0.4, support=0.75)
+STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4, support=0.5)
+SMALL = MLP(2, (3,), 2, "tanh", l2=0.1)
+
+
+class Run(NamedTuple):
+    """An algorithm with some of its options, over some rounds. samplings : how its rounds are drawn."""
+
+    tag: str
+    name: str
+    options: Mapping[str, Any] = MappingProxyType({})
+    samplings: tuple[Sampling, ...] = (EPOCHS,)
+    rounds: int = 3
+
+
+BOTH = (EPOCHS, STEPS)
+META: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
+APFL: dict[str, Any] = {"lr": 0.2, "mu": 0.7, "lam": 0.6, "delta_mu": 5.0, "window": 2}
+RUNS = [
+    Run("apfl eq.1", "fedavg", {"lr": 0.3}, BOTH),
+    Run("apfl eq.1", "fedavg", {"lr": 0.3, "weighting": "uniform", "drop": False}),
+    Run("apfl eq.2", "fedavg-update", {"lr": 0.3, "alpha": 0.2, "inner_steps": 3}),
+    Run("apfl eq.2", "fedavg-meta", {"lr": 0.3, "alpha": 0.2, "inner_steps": 2}),
+    Run("apfl §4.1.1", "centralised", {"lr": 0.3}),
+    Run("fedprox alg.2", "fedprox", {"lr": 0.3, "mu": 0.7}, BOTH),
+    Run("fedprox alg.2", "fedprox", {"lr": 0.3, "mu": 0.7, "weighting": "uniform", "drop": True,
+                                     "measure_gamma": False}),
+    Run("fedprox μ", "fedprox", {"lr": 0.02, "mu": 0.15, "adaptive_mu": True}, (EPOCHS,), 8),
+    Run("fedprox γ", "fedprox", {"lr": 0.3, "mu": 0.7, "until_gamma": 0.6}),
+    Run("per-fedavg alg.1", "per-fedavg", META, BOTH),
+    Run("per-fedavg alg.1", "per-fedavg", {**META, "weighting": "samples", "drop": False}),
+    Run("per-fedavg §3.3", "per-fedavg-fo", META),
+    Run("per-fedavg eq.7", "per-fedavg-hf", {**META, "delta": 0.1}),
+    *(Run("per-fedavg eq.6", "per-fedavg", {**META, "inner_steps": n}) for n in (2, 3)),
+    Run("per-fedavg eq.6", "per-fedavg-fo", {**META, "inner_steps": 2}),
+    Run("per-fedavg eq.6", "per-fedavg-hf", {**META, "inner_steps": 3, "delta": 0.1}),
+    *(Run("fedmeta MAML", f"fedmeta-{name}", {**META, "inner_steps": n})
+      for n in (1, 2) for name in ("maml", "fomaml")),
+    *(Run("fedmeta Meta-SGD", "fedmeta-sgd", {**META, "inner_steps": n}) for n in (1, 2)),
+    *(Run("fedmeta MAML", f"fedmeta-{name}", {**META, "episodes": "epochs"}) for name in ("maml", "sgd")),
+    *(Run("fedmeta server", f"fedmeta-{name}", {**META, "server": "adam", "weighting": "samples"})
+      for name in ("maml", "sgd")),
+    *(Run("fedmaml §3.2", "fedmaml", {**META, "inner_steps": n}) for n in (1, 2)),
+    Run("fedmaml §4.3", "fedmaml", {**META, "inner_steps": 2, "evaluate": "theta1"}),
+    Run("fedcurv penalty", "fedcurv", {"lr": 0.2, "lam": 0.7}, BOTH, 5),
+    Run("fedcurv penalty", "fedcurv", {"lr": 0.2, "lam": 0.7, "weighting": "uniform", "drop": False}),
+    Run("apfl alg.1", "apfl", {**APFL, "z": 4}, (EPOCHS,), 8),
+    Run("apfl alg.1", "apfl", {**APFL, "z": 1, "weighting": "uniform", "drop": False}, (STEPS,)),
+    *(Run("apfl §4.1.3", "apfl", {**APFL, "z": z, "window": 100}, (STEPS,), 5) for z in (0, 1, 3)),
+    Run("apfl alg.1 line 21", "apfl", {**APFL, "z": 1, "init": "continuous"}),
+    *(Run("apfl eq.5", "apfl", {**APFL, "z": 2, "importance": name}) for name in ("fisher", "mas", "si")),
+    *(Run("scaffold alg.1", "scaffold", {"lr": 0.3, "server_lr": 0.9, "control": name}, BOTH)
+      for name in ("difference", "gradient")),
+    *(Run("apfl-deng alg.1", "apfl-deng", {"lr": 0.3, "alpha": 0.4, "adaptive_alpha": it}, BOTH)
+      for it in (True, False)),
+    Run("feddyn alg.1", "feddyn", {"lr": 0.3, "alpha": 0.4}, BOTH),
+    *(Run("fedopt alg.2", name, {"lr": 0.3}) for name in ("fedadagrad", "fedyogi", "fedadam")),
+    Run("fedopt fedavgm", "fedavgm", {"lr": 0.3, "momentum": 0.8}),
+    Run("fednova alg.1", "fednova", {"lr": 0.3}, BOTH),
+    Run("pfedme alg.1", "pfedme", {"lr": 0.1, "lam": 2.0, "alpha": 0.2, "inner_steps": 3, "beta": 0.8}),
+]  # fmt: skip
+
+# ---- a federation, and the plans of some rounds ----------------------------------------------------
+
+
+class World:
+    """A few unequal clients, and rounds in which all happens that `is_eventful` asks for."""
+
+    def __init__(self, c: Case, it: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
+        self.c, self.it, self.sampling = c, it, sampling
+        n = sum(TRAIN) + sum(TEST)
+        X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
+        y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
+        train = Part(rows[: sum(TRAIN)], np.cumsum([0, *TRAIN]))
+        test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
+        self.federation = Federation(Source(X, y), train, test, shift=SHIFT, scale=SCALE)
+        self.trained = pool(self.federation, c.rng) if it.pooled else self.federation
+        drawn = Sampling(1, epochs=1, batch_size=3) if it.pooled else sampling
+        sizes, first = self.trained.train.sizes, int(c.rng.integers(1 << 30))
+        for self.seed in range(first, first + 1000):
+            self.plans = [make_plan(drawn, sizes, t, self.seed, it.roles) for t in range(rounds)]
+            if it.pooled or is_eventful(self.plans, it, sampling):
+                return
+        raise RuntimeError("no seed has the plans wanted")  # pragma: no cover
+
+    def batch(self, rows: Array) -> spec.Batch:
+        """Return rows of the source, scaled."""
+        source = self.federation.source
+        return spec.Batch((source.X[rows] - SHIFT) / SCALE, source.y[rows])
+
+    def answer(self, losses: list[float | None]) -> list[Any]:
+        """Return the specification's state after each round. losses : of training, where watched."""
+        part = self.trained.train
+        told = [{} if loss is None else {"loss": loss} for loss in losses]
+        server = {"theta" if "S" in self.it.roles[0] else "w": self.c.w}
+        inputs = {
+            "state": {"server": server},
+            "data": self.batch(part.rows)._asdict() | {"offsets": part.offsets},
+            "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, told)],
+        }
+        whole = nest(answer(pose("round", self.c.model, inputs, name_of(self.it), asdict(self.it))))
+        return [{"clients": {}, "measured": {}} | whole[str(t)] for t in range(len(losses))]
+
+    def run(self, dtype: Any = np.float64, **how: Any) -> Iterator[tuple[State, Any, float | None]]:
+        """Yield fedref's state and log after each round, and the loss that the algorithm watches."""
+        it, model, work = self.it, self.c.model, partial(run_clients, **how)
+        state = State(it.initial(model, self.c.w.astype(dtype)), {})
+        for t, plan in enumerate(self.plans):
+            state, log = run_round(it, model, state, plan, self.trained, dtype=dtype, work=work)
+            loss = None
+            if it.watches_loss:
+                at: dict[str, Any] = {"round": t, "seed": self.seed, "dtype": dtype}
+                scores = evaluate(it, model, state, self.federation, self.sampling, **at)
+                loss = sample_mean(scores.train_loss, scores.n_train)
+                state = state._replace(server=it.observe_loss(state.server, loss))
+            yield state, log, loss
+
+    def score(self, state: Any, k: int | None, D: Any, *parts: spec.Batch) -> list[float]:
+        """Return the specification's scores of client k, or of a new one, that adapts to D."""
+        shapes = [view.shape for view in self.c.model.unpack(self.c.w)]
+        h, own = SimpleNamespace(**asdict(self.it), shapes=shapes), state["clients"].get(k, {})
+        w, nan = personal(name_of(self.it), self.c.f, h, state["server"], own, D), (np.nan, np.nan)
+        (test, accuracy), (train, _) = (
+            spec.evaluate(self.c.f, w, D) if len(D.y) else nan for D in parts
+        )
+        return [len(parts[0].y), accuracy, test, len(parts[1].y), train]
+
+
+def is_eventful(plans: list[Plan], it: AnyAlgorithm, sampling: Sampling) -> bool:
+    """Return whether all events occur in these rounds.
+
+    A client is drawn twice; one straggles, with less work than the others; one takes part in two
+    consecutive rounds, and one misses a round between two of its own; no round is empty.
+    """
+    twice = sampling.sampling == "uniform" or any((p.counts > 1).any() for p in plans)
+    less = any((p.straggler & (it.drop | (p.amount < sampling.amount))).any() for p in plans)
+    there = [set(p.clients[~(p.straggler & it.drop)].tolist()) for p in plans]
+    follows = any(a & b for a, b in pairwise(there))
+    misses = any((a & c) - b for a, b, c in zip(there, there[1:], there[2:]))
+    return twice and less and follows and misses and all(there)
+
+
+def name_of(it: AnyAlgorithm) -> str:
+    """Return the algorithm's name in cases."""
+    return next(name for name, kind in ALGORITHMS.items() if type(it) is kind)
+
+
+# ---- states and logs --------------------------------------------------------------------------------
+
+#: What a server keeps that the specification does not yield, because it keeps the whole history.
+UNNAMED = {
+    "falls", "loss", "t", "renew", "delta_mu", "delta_sigma", "length", "window", "mean_old", "std_old",
+    "peak", "theta1",
+}  # fmt: skip
+
+
+def compare_run(c: Case, run: Run) -> Iterator[Report]:
+    """Compare rounds, clients one by one and stacked, with the specification's."""
+    it = ALGORITHMS[run.name](**run.options)
+    for sampling in run.samplings:
+        world = World(c, it, sampling, run.rounds)
+        both = [list(world.run(stack=stack)) for stack in (False, True)]
+        for how in ({"stack": True}, {"stack": True, "threads": 2}, {"stack": False, "threads": 2}):
+            for (ours, *_), (alone, *_) in zip(world.run(**how), both[0], strict=True):
+                for pair in zip(arrays_of(ours), arrays_of(alone), strict=True):
+                    yield equal(pair[0], pair[1], bound=0)
+        expected = world.answer([loss for *_, loss in both[0]])
+        for t, (want, *ours) in enumerate(zip(expected, *both, strict=True)):
+            yield from compare_scores(world, ours[0][0], want, t)
+            for state, log, loss in ours:
+                yield from compare_state(state, want)
+                logged = {**log.measured, **it.server_metrics(state.server)}
+                missing = want["measured"].keys() - logged.keys()
+                assert missing <= ({"gamma"} if not getattr(it, "measure_gamma", True) else set())
+                known = want["measured"] | want["server"] | {"renewed": want["server"].get("renew")}
+                for name, value in logged.items():
+                    yield equal(value, known[name])
+                if loss is not None:
+                    own = [
+                        world.batch(world.federation.train.rows_of(k)) for k in range(len(TRAIN))
+                    ]
+                    each = [world.score(want, k, None, D, D)[-1] for k, D in enumerate(own)]
+                    yield equal(loss, np.average(each, weights=TRAIN))
+
+
+def arrays_of(state: State) -> list[Array]:
+    """Return the numbers of a state, those of clients in their order."""
+    clients = tuple(state.clients[k] for k in sorted(state.clients))
+    return [np.asarray(x, float) for x in tree.leaves((state.server, clients)) if x is not None]
+
+
+def compare_state(state: State, want: Any) -> Iterator[Report]:
+    """Compare the server's state and all that clients keep, leaf by leaf."""
+    server = serialise.dump_state(state.server, float)
+    unnamed = server.keys() - want["server"].keys() - UNNAMED
+    assert not unnamed, f"the server keeps {', '.join(unnamed)}, which nothing is compared with"
+    for name, value in want["server"].items():
+        yield equal(server[name], value)
+    yield equal(sorted(state.clients), sorted(want["clients"]), bound=0)
+    for k, own in want["clients"].items():
+        kept = serialise.dump_state(state.clients[k], float)
+        assert kept.keys() == own.keys(), f"a client keeps {', '.join(kept)}"
+        for name, value in own.items():
+            yield equal(kept[name], value)
+
+
+def compare_float32(c: Case, run: Run) -> Iterator[Report]:
+    """Check that every array of states and uploads stays float32, and scores are those of cast data."""
+    it = ALGORITHMS[run.name](**run.options)
+    world = World(c, it, EPOCHS, 3)
+    for stack in (False, True):
+        uploads = list[Any]()
+
+        def work(*given: Any, how: Any = stack) -> Any:
+            a, m, sent, states, data = given
+            results, counts = run_clients(a, m, sent, states, data, stack=how)
+            uploads.extend(result.upload for result in results if result)
+            return results, counts
+
+        state = State(it.initial(c.model, c.w.astype(np.float32)), {})
+        for t, plan in enumerate(world.plans):
+            state, _ = run_round(
+                it, c.model, state, plan, world.trained, dtype=np.float32, work=work
+            )
+            if it.watches_loss:
+                state = state._replace(server=it.observe_loss(state.server, 1.0 - t))
+        arrays = tree.leaves((state.server, *state.clients.values(), *uploads))
+        wide = {np.asarray(x).dtype for x in arrays if isinstance(x, np.ndarray) and x.ndim}
+        assert {dtype for dtype in wide if dtype.kind == "f"} == {np.dtype(np.float32)}, wide
+    federation = world.federation
+    X, y = federation.source.X.astype(np.float32), federation.source.y
+    cast = replace(federation, source=Source(X, y))
+    at: dict[str, Any] = {"round": 3, "seed": world.seed, "dtype": np.float32}
+    got, want = (evaluate(it, c.model, state, data, EPOCHS, **at) for data in (federation, cast))
+    yield compare_numbers(got, want, bound=0)
+    some = np.array([2, 4])
+    how: dict[str, Any] = {"support": 0.75, "seed": world.seed, "dtype": np.float32}
+    new = (evaluate_unseen(it, c.model, state, data, some, **how) for data in (federation, cast))
+    yield compare_numbers(next(new), next(new), bound=0)
+
+
+# ---- scores -----------------------------------------------------------------------------------------
+
+
+def compare_scores(world: World, state: State, want: Any, t: int) -> Iterator[Report]:
+    """Compare the scores of all clients, of a few of them, and of clients that never trained."""
+    it, federation, model = world.it, world.federation, world.c.model
+    rows, unseen = [], []
+    for k, n in enumerate(TRAIN):
+        own, test = (world.batch(part.rows_of(k)) for part in (federation.train, federation.test))
+        role, order = it.adapts_on, spec.stream(world.seed, "adapt", t, k).permutation(n)
+        adaptation = {
+            None: None,
+            "D": own.rows(order[: world.sampling.batch_size]),
+            "S": own.rows(spec.split_episode(order, world.sampling.support)[0]),
+        }[role]
+        rows.append(world.score(want, k, adaptation, test, own))
+        every = spec.Batch(*map(np.concatenate, zip(own, test)))
+        order = spec.stream(world.seed, "unseen", k).permutation(len(every.y))
+        S, Q = map(every.rows, spec.split_episode(order, 0.75))
+        unseen.append(world.score(want, None, S if role else None, Q, S))
+    given: dict[str, Any] = {"round": t, "seed": world.seed}
+    yield compare_numbers(
+        evaluate(it, model, state, federation, world.sampling, **given), np.transpose(rows)
+    )
+    some = np.array([4, 2])
+    sent, few = it.download(state.server), federation.subset(some)
+    alone = evaluate_clients(
+        it, model, sent, state.clients, few, world.sampling, clients=some.tolist(), **given
+    )
+    yield compare_numbers(alone, np.transpose([rows[k] for k in some]))
+    new = evaluate_unseen(it, model, state, federation, some, support=0.75, seed=world.seed)
+    yield compare_numbers(new, np.transpose([unseen[k] for k in some]))
+
+
+def compare_numbers(got: Any, want: Any, bound: float = 1e-12) -> Report:
+    """Compare scores; −1 stands for NaN, which nothing else is."""
+    numbers = [np.nan_to_num(np.array(x, float), nan=-1) for x in (got, want)]
+    return equal(numbers[0], numbers[1], bound)
+
+
+def enter(run: Run) -> None:
+    kind: Any = ALGORITHMS[run.name]
+    default = {f.name: f.default for f in fields(kind)}
+    said = ", ".join(f"{key}={x!r}" for key, x in run.options.items() if x != default[key])
+    claim = f"{run.rounds} rounds of {run.name}({said}) = the specification, states and scores"
+    proof(run.tag, claim, [SMALL])(partial(compare_run, run=run))
+    claim = f"{run.name}({said}): every array stays float32; scores = those of data cast first"
+    proof("float32", claim, [SMALL])(partial(compare_float32, run=run))
+
+
+for _run in RUNS:
+    enter(_run)
+
+
+# ---- what the specification's side states: defaults, roles, and on what a client adapts ---------------
+
+#: Algorithms → the function of the specification, and its parameters where they have another name.
+#: No default is compared that a paper leaves open: step sizes, μ, λ, z.
+STATED: dict[str, tuple[Any, dict[str, str]]] = {
+    "fedavg fedavg-update fedavg-meta centralised": (spec.fedavg, {}),
+    "fedprox": (spec.fedprox, {"until_gamma": "gamma"}),
+    "per-fedavg per-fedavg-fo per-fedavg-hf": (spec.per_fedavg, {}),
+    "fedmeta-maml fedmeta-fomaml fedmeta-sgd": (spec.fedmeta, {}),
+    "fedcurv": (spec.fedcurv, {}),
+    "apfl": (spec.apfl, {"delta_mu": "delta_mu", "delta_sigma": "delta_sigma", "window": "window"}),
+    "scaffold": (spec.scaffold, {"server_lr": "eta_g"}),
+    "apfl-deng": (spec.apfl_deng, {"adaptive_alpha": "adaptive"}),
+    "feddyn": (spec.feddyn, {}),
+    "fedadagrad": (spec.fedopt, {"server_lr": "eta_s", "tau": "tau"}),
+    "fedyogi fedadam": (spec.fedopt, {"server_lr": "eta_s", "tau": "tau", "beta1": "beta1",
+                                      "beta2": "beta2"}),
+    "fedavgm": (spec.fedavgm, {"momentum": "momentum"}),
+    "fednova": (spec.fednova, {}),
+    "pfedme": (spec.pfedme, {"inner_steps": "steps", "beta": "mixing"}),
+}  # fmt: skip
+WEIGHTINGS = {spec.sample_weights: "samples", spec.uniform_weights: "uniform"}
+#: Who draws D, D′, D″ or S and Q, and what else than nothing a client adapts to before it is tested.
+ROLES = {
+    "per-fedavg": "D D1 D2", "per-fedavg-fo": "D D1", "per-fedavg-hf": "D D1 D2",
+    **dict.fromkeys(("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"), "S Q"),
+}  # fmt: skip
+ADAPTS_ON = {
+    **dict.fromkeys(("fedavg-update", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf", "pfedme"), "D"),
+    **dict.fromkeys(("fedavg-meta", "fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"), "S"),
+}  # fmt: skip
+
+
+@proof("defaults", "weights, roles and defaults of every algorithm = the specification's", [SMALL])
+def defaults(c: Case) -> Iterator[Report]:
+    for names, (function, renamed) in STATED.items():
+        parameters = signature(function).parameters
+        for name in names.split():
+            it: Any = ALGORITHMS[name]()
+            for field, parameter in renamed.items():
+                yield equal(getattr(it, field), parameters[parameter].default, bound=0)
+            if "weights" in parameters:
+                assert it.weighting == WEIGHTINGS[parameters["weights"].default], name
+    it = ALGORITHMS["per-fedavg-hf"]()
+    yield equal(it.delta, signature(spec.difference).parameters["delta"].default, bound=0)
+    for name, kind in ALGORITHMS.items():
+        assert kind().roles == tuple(ROLES.get(name, "D").split()), name
+        assert kind().adapts_on == ADAPTS_ON.get(name), name
+        assert kind().drop is (name not in ("fedprox", "fednova")), name
