@@ -236,7 +236,7 @@ def dissimilarity(f, w, data):
     p = n / n.sum()
     gs = [f.grad(w, D) for D in data]
     g = average(p, gs)  # ∇f
-    mean_square, variance = p @ [[norm(g_k) ** 2, norm(g_k - g) ** 2] for g_k in gs]
+    mean_square, variance = average(p, [np.array([norm(g_k), norm(g_k - g)]) ** 2 for g_k in gs])
     return sqrt(mean_square) / norm(g), variance
 
 
@@ -673,7 +673,7 @@ def mlp(w, X, widths, phi=elu):
     for n, m in pairwise(widths):
         W, b, w = unpack(w, (n, m), (m,))
         X = X @ W + b
-        X = phi(X) if w.size else X  # nothing is left of w after the last layer
+        X = phi(X) if len(w) else X  # nothing is left of w after the last layer
     return X
 
 

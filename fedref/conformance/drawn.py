@@ -239,7 +239,7 @@ def search(
                 return found is not None
 
             chosen = [name for name in names if only in f"{name} {call}"]
-            for name in chosen if callable(getattr(backend, call, None)) else ():
+            for name in chosen if suite.offers(backend, call) else ():
                 part = share_of(name) if call == "round" else 1 / len(chosen)
                 n = math.ceil(shares[call == "round"] * draws * part)
                 here, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()

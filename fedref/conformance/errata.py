@@ -87,6 +87,12 @@ TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
 @cache
 def judge_with(*names: str | Mistake) -> Callable[[Case], dict[str, Any]]:
     """Return the judge's `answer` with these mistakes, by name or as they are; they must fit."""
+    answer: Callable[[Case], dict[str, Any]] = build_judge(*names).answer
+    return answer
+
+
+def build_judge(*names: str | Mistake) -> Any:
+    """Return the adapter as a module of its own, which calls a specification of its own."""
     texts = dict(TEXTS)
     for name in names:
         for edit in (MISTAKES[name] if isinstance(name, str) else name).edits:
@@ -95,11 +101,8 @@ def judge_with(*names: str | Mistake) -> Callable[[Case], dict[str, Any]]:
                 raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
             texts = edited
     wrong_spec = run(texts[spec], "fedref.spec")
-    wrong: Any = run(
-        texts[adapter].replace("from fedref import spec\n", ""), "fedref.judge.answer", wrong_spec
-    )
-    answer: Callable[[Case], dict[str, Any]] = wrong.answer
-    return answer
+    text = texts[adapter].replace("from fedref import spec\n", "")
+    return run(text, "fedref.judge.answer", wrong_spec)
 
 
 def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleType:

@@ -20,6 +20,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance import errata
 from fedref.conformance.backends import load_backend
+from fedref.conformance.backends.tensors import Tensors
 from fedref.judge.case import Case, flatten
 from fedref.models.numerics import Array
 
@@ -58,6 +59,11 @@ class Result(NamedTuple):
 
 
 # ---- calling a backend -------------------------------------------------------------------------
+
+
+def offers(backend: Any, call: str) -> bool:
+    """Return whether a backend has a call."""
+    return isinstance(backend, Tensors) or callable(getattr(backend, call, None))
 
 
 def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
 
     A call is not offered if there is no such function, or if it raises NotImplementedError.
     """
-    if not callable(getattr(backend, case.call, None)):
+    if not offers(backend, case.call):
         imported = case.call in getattr(backend, "imported_names", ())
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
         return Answer(remarks=(remark,) * imported, offered=False)
@@ -113,7 +119,10 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     printed = OpenStream()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
-            outputs = call_backend(backend, case, given)
+            if isinstance(backend, Tensors):
+                outputs = backend.answer_case(case, dtype)
+            else:
+                outputs = call_backend(backend, case, given)
     except NotImplementedError:
         return Answer(offered=False)
     except (Exception, SystemExit) as error:

@@ -17,17 +17,18 @@ from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
 from fedref.models.numerics import Array
 
 
-def answer(case: Case) -> dict[str, Any]:
+def answer(case: Case, arguments: Values | None = None) -> dict[str, Any]:
     """Return the specification's outputs for a case, by the papers' names, flat: "0.server.w" → array.
 
     It has the required outputs of every call but `aggregate` (the specification has whole rounds only)
     and a `client` in the middle of a run; there it raises NotImplementedError, as a backend would.
+    arguments : the case's inputs as another library's arrays.
     """
     if case.call not in CALLS:
         raise NotImplementedError(f"{case.call}: the specification has whole rounds only")
     h = SimpleNamespace(**case.hyper, shapes=case.model["shapes"])
     f = risk(build_model(case.model))
-    return flatten(CALLS[case.call](case.algorithm, f, h, **case.arguments()))
+    return flatten(CALLS[case.call](case.algorithm, f, h, **(arguments or case.arguments())))
 
 
 # ---- models and batches --------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def run(
 
     progress : wraps the proofs while they run, such as `tqdm`.
 
-    >>> [row.verdict for row in run(["per-fedavg eq.3"])]
-    ['ok']
+    >>> {row.verdict for row in run(["per-fedavg eq.3"])}
+    {'ok'}
     """
     return [p.run(seed) for p in progress(select(only))]

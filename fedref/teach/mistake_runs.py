@@ -38,9 +38,8 @@ def losses(name: str) -> tuple[float, float]:
     ends = []
     with np.errstate(all="ignore"):
         for text in (TEXTS[spec], reduce(replace, MISTAKES[name].edits, TEXTS[spec])):
-            names: dict[str, Any] = (
-                vars(run(text, "fedref.spec")) | rounds | {"f": f, "w": np.zeros(12)}
-            )
+            names: dict[str, Any] = vars(run(text, "fedref.spec")) | rounds
+            names |= {"f": names["make_toy"]()[0], "w": np.zeros(12)}  # f of its own dual numbers
             w = spec.last(eval(RUNS[name], names))
             w = w[0] if isinstance(w, tuple) else w
             adapted = [spec.adapt(f, w, D, alpha) for D in train]

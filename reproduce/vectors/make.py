@@ -1,9 +1,9 @@
 """Make the golden vectors: `python -m reproduce.vectors.make [DIR]`; the same bytes every time.
 
 Every case is computed in float64 and, through the same code, in longdouble; the specification is a second
-witness. With `--peers`, torch and JAX are two more, which share no code with fedref; without it, the index
-keeps their digits for cases that have not changed. README.md gets the protocol of backends from
-the docstring of `fedref.conformance`.
+witness. With `--peers`, torch is a third: its layers and derivatives in the specification; without it, the
+index keeps torch's digits for cases that have not changed. README.md gets the protocol of backends from
+the docstring of `fedref.conformance`, and a list of the outputs that the specification does not have.
 """
 
 import argparse
@@ -11,7 +11,8 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ MARGIN = 32
 NUDGE = 2.0**-30
 #: A case catches a mistake that moves an output by more than this many tolerances.
 CAUGHT = 100
-PEERS = ("torch", "jax")
+PEERS = ("torch",)
+WITNESSES = ("longdouble", "specification", *PEERS)
 
 
 def compute(case: Case, dtype: Any) -> dict[str, Array]:
@@ -95,10 +97,8 @@ def complete(case: Case) -> Case:
     tolerance = {
         name: float(f"{MARGIN * kappa * float(np.finfo(name).eps):.2g}") for name in vectors.DTYPES
     }
-    agree = {"longdouble": digits(max_difference(case.outputs, exact))}
-    with suppress(NotImplementedError):
-        agree["specification"] = digits(max_difference(answer(case), case.outputs))
-    case = case._replace(tolerance=tolerance, condition=kappa, digits=agree)
+    case = with_digits(case._replace(tolerance=tolerance, condition=kappa), "longdouble", exact)
+    case = with_specification(case)
     return case._replace(tags=find_tags(case), catches=find_catches(case))
 
 
@@ -147,14 +147,27 @@ def find_catches(case: Case) -> tuple[str, ...]:
 def with_peer_digits(case: Case, name: str) -> Case:
     """Return the case with the digits to which that backend agrees."""
     outputs = suite.call_safely(load_backend(name), case).outputs or {}
-    known = {key: np.asarray(x) for key, x in outputs.items() if key in case.outputs}
-    if not known:
-        return case
-    return case._replace(digits={**case.digits, name: digits(max_difference(known, case.outputs))})
+    return with_digits(case, name, {key: np.asarray(x) for key, x in outputs.items()})
+
+
+def with_digits(case: Case, name: str, outputs: Mapping[str, Array]) -> Case:
+    """Return the case with the digits to which these outputs agree with its own, if there are any."""
+    others = {key: n for key, n in case.digits.items() if key in WITNESSES and key != name}
+    if outputs:
+        others[name] = digits(max_difference(outputs, case.outputs))
+    return case._replace(digits=others)
+
+
+def with_specification(case: Case) -> Case:
+    """Return the case with the digits to which the specification agrees, where it has an answer."""
+    outputs = dict[str, Any]()
+    with suppress(NotImplementedError):
+        outputs = {key: np.asarray(x) for key, x in answer(case).items()}
+    return with_digits(case, "specification", outputs)
 
 
 def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
-    """Yield the cases with the index's digits of torch and JAX, where the cases are the same."""
+    """Yield the cases with the index's digits of torch, where the cases are the same."""
     known: dict[str, Any] = {}
     if (where / "index.json").exists():
         known = {entry["name"]: entry for entry in vectors.read_index(where)["cases"]}
@@ -168,12 +181,39 @@ def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
 # ---- README.md -----------------------------------------------------------------------------------
 
 
-def update_readme(text: str) -> str:
-    """Return the text of README.md with the protocol between its two comments generated anew."""
+def update_readme(text: str, cases: Iterable[Case]) -> str:
+    """Return the text of README.md with what stands between two comments generated anew."""
     protocol = "".join((conformance.__doc__ or "").partition("**A backend**")[1:]).strip()
-    start, end = "<!-- protocol -->\n", "\n<!-- end of protocol -->"
-    before, _, rest = text.partition(start)
-    return f"{before}{start}```text\n{protocol}\n```{end}{rest.partition(end)[2]}"
+    for name, new in (("protocol", protocol), ("one text", "\n".join(list_alone(cases)))):
+        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}```text\n{new}\n```{end}{rest.partition(end)[2]}"
+    return text
+
+
+def list_alone(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield, call by call, the outputs that the specification does not compute, and of which algorithms."""
+    alone, known = dict[tuple[str, str], set[str]](), set[tuple[str, str]]()
+    for case in cases:
+        given = dict[str, Any]()
+        with suppress(NotImplementedError):
+            given = answer(case)
+        for output in case.outputs:
+            key = case.call, re.sub(r"^\d+\.", "", output)
+            if output in given:
+                known.add(key)
+            else:
+                alone.setdefault(key, set()).add(case.algorithm)
+    for call in dict.fromkeys(call for call, _ in alone):
+        names = [
+            output + f" of {', '.join(sorted(alone[key]))}" * (key in known)
+            for key in alone
+            for own, output in [key]
+            if own == call
+        ]
+        yield from textwrap.wrap(
+            "; ".join(names), 110, initial_indent=f"{call:15}", subsequent_indent=15 * " "
+        )
 
 
 def describe_mistakes() -> list[dict[str, str]]:
@@ -194,18 +234,20 @@ def main() -> None:
     option = parser.add_argument
     option("to", nargs="?", type=Path, default=vectors.folder())
     option("--peers", nargs="+", choices=PEERS, default=[],
-           help="only measure to how many digits these libraries agree")  # fmt: skip
+           help="only measure to how many digits these libraries and the specification agree")  # fmt: skip
     given = parser.parse_args()
     if given.peers:
-        cases = vectors.read(given.to)
+        cases, commit = vectors.read(given.to), vectors.read_index(given.to)["commit"]
+        cases = list(map(with_specification, cases))
         for name in given.peers:
             cases = [with_peer_digits(case, name) for case in cases]
     else:
         cases = list(keep_peer_digits([complete(case) for case in all_cases()], given.to))
-    files.write(cases, given.to, describe_mistakes(), read_commit())
+        commit = read_commit()
+    files.write(cases, given.to, describe_mistakes(), commit)
     readme = given.to / "README.md"
     if readme.exists():
-        readme.write_text(update_readme(readme.read_text("utf-8")), "utf-8")
+        readme.write_text(update_readme(readme.read_text("utf-8"), cases), "utf-8")
     size = sum(path.stat().st_size for path in given.to.glob("*.*"))
     print(f"{len(cases)} cases, {size / 1e6:.2f} MB, in {given.to}")
 

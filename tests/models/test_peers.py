@@ -1,6 +1,6 @@
 """The same losses in torch, at the sizes of the papers too: value, gradient, HVP by autodiff.
 
-Skipped where it is not installed: pip install 'fedref[peers]'. JAX: a slow test of conformance.
+Skipped where it is not installed: pip install 'fedref[peers]'.
 """
 
 import warnings
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedref import checks
-from fedref.judge.case import describe_model
+from fedref.judge import pose
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.batch import Batch
 
@@ -51,11 +51,10 @@ def test_a_model_is_torch_s(name):
     if model.inputs == "codes":
         X = rng.integers(0, model.vocabulary, (B, model.length))
     D = Batch(X, rng.choice(model.labels, B), s)
-    theirs, table = describe_model(model), D._asdict()
-    value = backend.loss(theirs, w, table)
+    given = {"w": w, "D": D._asdict()}
+    value = backend.answer_case(pose("loss", model, given))["f"]
     assert abs(model.loss(w, D) - value) <= TOLERANCE * abs(value)
-    grad = backend.grad(theirs, w, table)
+    grad = backend.answer_case(pose("grad", model, given))["g"]
     assert checks.relative_error(model.grad(w, D), grad) <= TOLERANCE
-    if name != "hinge":  # its gradient is piecewise constant, and has no graph
-        hvp = backend.hvp(theirs, w, v, table)
-        assert checks.relative_error(model.hvp(w, v, D), hvp) <= TOLERANCE
+    hvp = backend.answer_case(pose("hvp", model, given | {"v": v}))["Hv"]
+    assert checks.relative_error(model.hvp(w, v, D), hvp) <= TOLERANCE

@@ -13,11 +13,9 @@ NAMES = {
     "fedref": "fedref.conformance.backends.reference:LOOP",
     "fedref:stack": "fedref.conformance.backends.reference:STACK",
     "torch": "fedref.conformance.backends.torch:BACKEND",
-    "jax": "fedref.conformance.backends.jax:BACKEND",
 }
 INSTALL = {
     "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
-    "jax": "pip install jax",
 }
 
 

@@ -1,90 +1,112 @@
-"""The papers in PyTorch: autograd with create_graph, one client after the other."""
+"""The specification in PyTorch: autograd in the place of dual numbers, torch's layers in the models'."""
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedref.conformance.backends.papers import Papers, Values
+from fedref.conformance.backends.tensors import Tensors
+
+torch.set_num_threads(1)  # more only get in each other's way on products this small
 
 
-def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
-    """Return the dense layer's input from one text (T,), by torch's LSTM, without padding: (H,).
+# ---- what the specification calls of NumPy -------------------------------------------------------
 
-    E : the embedding; cells : W, b of each layer in turn.
-    """
-    x = E[text[text < model["vocabulary"]]]
-    for W, b in zip(cells[::2], cells[1::2]):
-        H = len(b) // 4
-        net = torch.nn.LSTM(len(W) - H, H, dtype=W.dtype, device="meta")
-        own = {"weight_ih_l0": W[:-H].T, "weight_hh_l0": W[-H:].T}
+
+def array(x: Any) -> Any:
+    return torch.as_tensor(np.asarray(x))
+
+
+def gradient(f: Any, x: Any) -> Any:
+    """Return ∇f(x); inside the function of another gradient it can be differentiated again."""
+    nested = x.requires_grad
+    x = x.view_as(x) if nested else x.clone().requires_grad_()  # all else is constant
+    y = f(x)
+    if not (torch.is_tensor(y) and y.requires_grad):
+        return torch.zeros_like(x)
+    return torch.autograd.grad(y, x, create_graph=nested, materialize_grads=True)[0]
+
+
+def stack(xs: Any, axis: int = 0) -> Any:
+    return torch.stack([torch.as_tensor(x) for x in xs], axis)
+
+
+def mean(xs: Any, axis: int = 0) -> Any:
+    return (xs if torch.is_tensor(xs) else stack(xs)).to(torch.get_default_dtype()).mean(axis)
+
+
+def split(x: Any, at: Any, axis: int = 0) -> Any:
+    return x.tensor_split(at if isinstance(at, int) else at.tolist(), axis)
+
+
+def of_numbers(f: Any) -> Any:
+    """Return f of tensors, for numbers too."""
+    return lambda x: f(torch.as_tensor(x))
+
+
+#: What is not here, such as who takes part in a round, stays NumPy's.
+LIBRARY = SimpleNamespace(**vars(np))
+vars(LIBRARY).update(
+    array=array, gradient=gradient, stack=stack, mean=mean, split=split, norm=torch.linalg.norm,
+    use_dtype=lambda name: torch.set_default_dtype(getattr(torch, name)),
+    **{name: of_numbers(getattr(torch, name)) for name in ("exp", "log", "sqrt", "tanh")},
+    where=torch.where, concatenate=torch.cat, zeros=torch.zeros, ones=torch.ones, sign=torch.sign,
+    zeros_like=torch.zeros_like, full_like=torch.full_like, clip=torch.clip,
+    maximum=lambda x, least: x.clamp(min=least),
+    flatnonzero=lambda x: np.flatnonzero(x).tolist(),
+)  # fmt: skip
+
+
+# ---- the models' layers, by torch's own ----------------------------------------------------------
+
+
+def cnn(
+    w: Any, X: Any, image: Any, channels: Any, kernel: int, hidden: int, classes: int, phi: Any,
+    pool: Any,
+) -> Any:  # fmt: skip
+    """Return the logits as the specification does, by torch's convolution and pooling."""
+    H, W, c = image
+    a = X.reshape(len(X), H, W, c).permute(0, 3, 1, 2)
+    pool2d = F.max_pool2d if pool is BACKEND.spec.first_max else F.avg_pool2d
+    for out in channels:
+        K, b, w = BACKEND.spec.unpack(w, (kernel, kernel, a.shape[1], out), (out,))
+        a = pool2d(phi(F.conv2d(a, K.permute(3, 2, 0, 1), b)), 2)
+    a = a.permute(0, 2, 3, 1).reshape(len(X), -1)
+    return BACKEND.spec.mlp(w, a, (a.shape[1], hidden, classes), phi)
+
+
+def lstm(
+    w: Any, X: Any, vocabulary: int, embedding: int, hidden: Any, classes: int, mean: bool = False
+) -> Any:
+    """Return the logits as the specification does, by torch's LSTM on each text without its padding."""
+    E, w = BACKEND.spec.unpack(w, (vocabulary, embedding))
+    texts = [E[text[text < vocabulary]] for text in X]
+    for n, H in zip((embedding, *hidden), hidden):
+        W, b, w = BACKEND.spec.unpack(w, (n + H, 4 * H), (4 * H,))
+        net = torch.nn.LSTM(n, H, dtype=W.dtype, device="meta")
+        own = {"weight_ih_l0": W[:n].T, "weight_hh_l0": W[n:].T}
         own |= {"bias_ih_l0": b, "bias_hh_l0": torch.zeros_like(b)}
-        x = torch.func.functional_call(net, own, x)[0] if len(x) else x.new_zeros(0, H)
-    if not len(x):
-        return x.new_zeros(x.shape[1])
-    return x[-1] if model["output"] == "last" else x.mean(0)
+
+        def read(x: Any, net: Any = net, own: Any = own, H: int = H) -> Any:
+            return torch.func.functional_call(net, own, x)[0] if len(x) else x.new_zeros(0, H)
+
+        texts = [read(x) for x in texts]
+    ends = [(h.mean(0) if mean else h[-1]) if len(h) else h.new_zeros(H) for h in texts]
+    return BACKEND.spec.linear(w, torch.stack(ends), classes)
 
 
-class Torch(Papers):
-    xp = torch
-    activations = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}  # noqa: RUF012
-
-    def __init__(self) -> None:
-        torch.set_num_threads(1)  # more only get in each other's way on products this small
-
-    def array(self, x: Any) -> Any:
-        return torch.tensor(np.asarray(x))
-
-    def numpy(self, x: Any) -> Any:
-        return x.detach().numpy()
-
-    def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def g(x: Any) -> Any:
-            # an alias of x: whatever else depends on x is a constant for this gradient
-            x = x.view_as(x) if x.requires_grad else x.clone().requires_grad_()
-            return torch.autograd.grad(f(x), x, create_graph=True)[0]
-
-        return g
-
-    def map_samples(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
-        return torch.stack([f(X[j : j + 1], y[j : j + 1]).detach() for j in range(len(y))])
-
-    def correlate(self, a: Any, kernel: Any) -> Any:
-        out = F.conv2d(a.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1))
-        return out.permute(0, 2, 3, 1)
-
-    def pool(self, a: Any, kind: str) -> Any:
-        pool = F.max_pool2d if kind == "max" else F.avg_pool2d
-        return pool(a.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
-
-    def read_texts(self, model: Values, E: Any, cells: list[Any], X: Any) -> Any:
-        return torch.stack([read_text(model, E, cells, text) for text in X])
-
-    def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
-        if model["family"] == "binary-logistic":
-            return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
-        if model["family"] == "svm":
-            hinge = torch.relu(1 - y * z)
-            return hinge**2 if model["squared"] else hinge
-        return F.cross_entropy(z, y, reduction="none")
-
-    def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Return f with detached results: the next call needs no graph of this one."""
-
-        def call_and_detach(*arrays: Any) -> Any:
-            out = f(*arrays)
-            if isinstance(out, dict):
-                return {name: x.detach() for name, x in out.items()}
-            return out.detach()
-
-        return call_and_detach
+def cross_entropy(z: Any, y: Any) -> Any:
+    return F.cross_entropy(z, y, reduction="none")
 
 
-def loss(model: Values, w: Any, D: Values) -> Any:
-    """Return a case's loss, differentiable, at the flat tensor w: for backends of your own."""
-    return BACKEND.f(model, w, BACKEND.batch(D))
+def logistic_loss(z: Any, y: Any) -> Any:
+    return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
 
 
-BACKEND = Torch()
+BACKEND = Tensors(
+    LIBRARY, elu=F.elu, relu=torch.relu, sigmoid=of_numbers(torch.sigmoid), cnn=cnn, lstm=lstm,
+    cross_entropy=cross_entropy, logistic_loss=logistic_loss,
+)  # fmt: skip
+loss = BACKEND.loss
