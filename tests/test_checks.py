@@ -349,3 +349,42 @@ def test_a_kink_has_a_slope_of_one_side():
     np.testing.assert_array_equal(
         checks.dual_gradient(lambda w: np.maximum(0, w).sum(), zero), zero
     )
+
+
+class RightAtRealNumbersAlone(Logistic):
+    """Its complex step is 0 where its gradient is not linear, and its H v agrees with that."""
+
+    def grad(self, w, D):
+        return super().grad(w.real, D) + self.l2 * (w - w.real)
+
+    def hvp(self, w, v, D):
+        return self.l2 * v
+
+
+class TakesDualNumbers(RightAtRealNumbersAlone):
+    def loss(self, w, D):
+        if w.ndim > 1:
+            return super().loss(w, D)
+        z = spec.linear(w, D.X, self.classes)
+        return np.sum(spec.cross_entropy(z, D.y)) / len(D.y) + self.l2 / 2 * (w @ w)
+
+
+@pytest.mark.parametrize("kind", [RightAtRealNumbersAlone, TakesDualNumbers])
+def test_a_hessian_that_agrees_with_a_gradient_that_is_wrong_at_complex_w_fails(kind):
+    model, right = kind(2, 2, l2=0.1), Logistic(2, 2, l2=0.1)
+    w, v = np.random.default_rng(0).normal(size=(2, model.d))
+    D = Batch(np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([0, 1]))
+    reports = checks.check_model(strategies.Problem(model, w, v, D))
+    assert reports["gradient"].ok
+    assert reports["hvp"].error > 0.1
+    assert checks.check_model(strategies.Problem(right, w, v, D))["hvp"].ok
+
+
+def test_an_own_model_whose_loss_takes_no_dual_numbers_passes():
+    class Own(Logistic):
+        pass
+
+    model = Own(2, 2, l2=0.1)
+    w, v = np.random.default_rng(0).normal(size=(2, model.d))
+    D = Batch(np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([0, 1]))
+    assert all(r.ok for r in checks.check_model(strategies.Problem(model, w, v, D)).values())

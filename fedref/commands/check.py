@@ -22,9 +22,10 @@ def check(
     plot: Path | None = None,
 ) -> int:
     """Prove every derivative and every equation, numerically.
-    Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
-    product with complex steps, every equation with the complex step of its own objective or with the
-    specification, and every algorithm's rounds with the specification's.
+    The specification (fedref/spec.py) says what each loss is and differentiates it by dual numbers: nothing
+    there is derived by hand. Compare every model's loss, gradient and Hessian-vector product with these,
+    every equation with the specification or with the complex step of its own objective, and every
+    algorithm's rounds with the specification's: one by one, stacked, on threads, in float32.
 
     only : run only the proofs of these tags; part of a tag selects all that contain it (any case)
     seed : seed of the random cases
@@ -37,7 +38,8 @@ def check(
       error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
                1e-12 (0 for "bit for bit"); about 1e-16 is rounding
 
-    The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
+    A dual number a + bε, ε² = 0, carries its derivative: f(a + bε) = f(a) + f′(a) b ε. The complex step
+    Im f(w + ihv)/h subtracts nothing either; both are exact to rounding, and each is compared with the other.
 
     examples
       fedref check                                 everything, in about 20 seconds on one core

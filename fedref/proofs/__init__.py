@@ -1,9 +1,10 @@
 """The proofs that `fedref check` runs: a table, one row a claim.
 
-The chain of trust. The specification (`fedref.spec`) says what the loss is; the complex step of the
-loss is the gradient; the complex step of the gradient is the Hessian-vector product (`models`). With these
-three, fedref answers every golden case as the specification does (`cases`); and what the specification
-writes as a formula is the complex step of its own objective (`identities`).
+The chain of trust. The specification (`fedref.spec`) says what the loss is: it is read against the paper,
+and torch's layers compute the same. Its dual numbers differentiate the loss, and agree with complex steps
+of it. The gradients and Hessian-vector products by hand equal these (`models`). With them fedref answers
+every golden case, its numbers moved, as the specification does (`cases`), and so whole runs, one by one,
+stacked and on threads (`runs`); what somebody derived is the complex step of its objective (`identities`).
 
 A proof is a generator of reports, one for each comparison; `@proof` enters it into `PROOFS`, once for
 each tag. It gets a `Case`: a small model, a random point, and batches. To read a proof, start at
