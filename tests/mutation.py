@@ -37,7 +37,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = (
     "models", "algorithms", "algorithm.py", "sampling.py", "rounds/loop.py", "rounds/local_data.py",
-    "rounds/stack.py", "rounds/evaluation.py", "rounds/cost.py",
+    "rounds/stack.py", "rounds/evaluation.py", "rounds/cost.py", "spec.py",
 )  # fmt: skip
 #: The tests whose subject is the mathematics.
 TESTS = (
@@ -372,11 +372,21 @@ def replace_code(mutant: Mutant) -> None:
     """Give the functions of this process the mutant's code."""
     compiled, file = mutant.compiled(), str(ROOT / mutant.path)
     assert compiled is not None
-    codes = {(code.co_qualname, code.co_firstlineno): code for code in find_codes(compiled)}
+    before, after = codes_by_line(mutant.original), codes_by_line(compiled)
     for function in [f for f in gc.get_objects() if type(f) is FunctionType]:
         old = function.__code__
         if old.co_filename == file:
-            function.__code__ = codes[old.co_qualname, old.co_firstlineno]
+            key = old.co_qualname, old.co_firstlineno
+            at = [list(code.co_positions()) for code in before[key]].index([*old.co_positions()])
+            function.__code__ = after[key][at if len(after[key]) == len(before[key]) else -1]
+
+
+def codes_by_line(code: CodeType) -> dict[tuple[str, int], list[CodeType]]:
+    """Return all code objects by name and line; several lambdas may stand in one line."""
+    found: dict[tuple[str, int], list[CodeType]] = {}
+    for each in find_codes(code):
+        found.setdefault((each.co_qualname, each.co_firstlineno), []).append(each)
+    return found
 
 
 def run_mutant(mutant: Mutant, lines: Mapping[int, set[str]], items: Mapping[str, Any]) -> int:

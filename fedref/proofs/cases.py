@@ -13,7 +13,7 @@ import numpy as np
 from fedref import judge
 from fedref.checks import Report
 from fedref.conformance import serialise, suite, vectors
-from fedref.conformance.backends.reference import LOOP, STACK
+from fedref.conformance.backends.reference import LOOP, STACK, algorithm_of
 from fedref.judge.case import build_model
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
@@ -46,7 +46,7 @@ def compare(case: judge.Case) -> Iterator[Report]:
     """Compare all that the specification answers."""
     answers = {n: x for n, x in judge.answer(case).items() if ".measured." not in n}  # see runs
     if case.call == "round":  # a run begins as the case does
-        it, model = LOOP.algorithm_of(case.algorithm, case.hyper), build_model(case.model)
+        it, model = algorithm_of(case.algorithm, case.hyper), build_model(case.model)
         given = case.arguments()["state"]["server"]
         begun = serialise.initial_server(it, model, next(iter(given.values())))
         for name, x in serialise.dump_state(begun, float).items():

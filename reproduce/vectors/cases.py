@@ -12,7 +12,7 @@ import numpy as np
 
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
-from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.backends.reference import LOOP, algorithm_of
 from fedref.judge.case import Case, build_model, describe_model, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.numerics import Array
@@ -164,7 +164,7 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
         return {name: hyper[name] for name in names}
     if not algorithm:
         return {}
-    known = asdict(LOOP.algorithm_of(algorithm, hyper))
+    known = asdict(algorithm_of(algorithm, hyper))
     return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 
@@ -258,7 +258,7 @@ def make_trace(
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
     config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
     given = HYPER | {"B": B} | dict(hyper or {})
-    it = LOOP.algorithm_of(algorithm, given)
+    it = algorithm_of(algorithm, given)
     if it.pooled:
         sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
     plans = []
@@ -444,7 +444,7 @@ def evaluation_cases() -> Iterator[Case]:
                 "inner_steps": 2,
                 "lam": 2.0 if algorithm == "pfedme" else HYPER["lam"],
             }
-            it = LOOP.algorithm_of(algorithm, hyper)
+            it = algorithm_of(algorithm, hyper)
             state = serialise.initial_server(it, model, draw_start(model, rng))
             inputs: dict[str, Any] = {"server": serialise.dump_state(state, np.float64)}
             if algorithm == "fedmeta-sgd":  # learned by now

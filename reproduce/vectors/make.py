@@ -192,7 +192,7 @@ def update_readme(text: str, cases: Iterable[Case]) -> str:
 
 
 def list_alone(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield, call by call, the outputs that the specification does not compute, and of which algorithms."""
+    """Yield, call by call, the outputs that the specification lacks, and the algorithms if it has others."""
     alone, known = dict[tuple[str, str], set[str]](), set[tuple[str, str]]()
     for case in cases:
         given = dict[str, Any]()

@@ -37,85 +37,72 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["model"], name)
 
-    def _note(self, w: Array, result: Array) -> Array:
+    def record(self, w: Array, result: Array) -> Array:
         self.at.append(w)
         self.gave.append(result)
         return result
 
     def grad(self, w: Array, D: Batch) -> Array:
-        return self._note(w, self.model.grad(w, D))
+        return self.record(w, self.model.grad(w, D))
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        return self._note(w, self.model.hvp(w, v, D))
+        return self.record(w, self.model.hvp(w, v, D))
 
 
-def _parts(D: Batch) -> list[Batch]:
-    """Return a stack of ν batches one by one."""
-    return [Batch(X, y) for X, y in zip(D.X, D.y)]
+# Each takes a recording model, the hyperparameters and the inputs, and returns every intermediate by its
+# paper's name, in the order in which they arise, the gradient last.
 
 
-def _exact(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
-    F = per_fedavg.meta_gradient(r, w, D, D1, D2, alpha=hyper["alpha"])
-    return {
-        "g": r.gave[0], "w_adapted": r.at[1], "u": r.gave[1], "Hu": r.gave[2], "meta_gradient": F,
-        "w_new": per_fedavg.local_step(w, F, beta=hyper["beta"]),
-    }  # fmt: skip
+def exact(r: Any, h: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> Values:
+    F = per_fedavg.meta_gradient(r, w, D, D1, D2, alpha=h["alpha"])
+    out = dict(zip(("g", "w_adapted", "u", "Hu"), (r.gave[0], r.at[1], *r.gave[1:])))
+    return out | {"meta_gradient": F, "w_new": per_fedavg.local_step(w, F, beta=h["beta"])}
 
 
-def _fo(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch) -> dict[str, Any]:
-    F = per_fedavg.meta_gradient_fo(r, w, D, D1, alpha=hyper["alpha"])
+def first_order(r: Any, h: Values, w: Array, D: Batch, D1: Batch) -> Values:
+    F = per_fedavg.meta_gradient_fo(r, w, D, D1, alpha=h["alpha"])
     return {"g": r.gave[0], "w_adapted": r.at[1], "meta_gradient": F}
 
 
-def _hf(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
-    delta = hyper["delta"]
-    F = per_fedavg.meta_gradient_hf(r, w, D, D1, D2, alpha=hyper["alpha"], delta=delta)
+def hessian_free(r: Any, h: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> Values:
+    F = per_fedavg.meta_gradient_hf(r, w, D, D1, D2, alpha=h["alpha"], delta=h["delta"])
     g, u, plus, minus = r.gave
-    return {
-        "g": g, "w_adapted": r.at[1], "u": u, "g_plus": plus, "g_minus": minus, "meta_gradient": F,
-    }  # fmt: skip
+    out = {"g": g, "w_adapted": r.at[1], "u": u, "g_plus": plus, "g_minus": minus}
+    return out | {"meta_gradient": F}
 
 
-def _steps(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
-    Ds, D2s = _parts(D), _parts(D2)
-    F = per_fedavg.meta_gradient_steps(r, w, Ds, D1, D2s, alpha=hyper["alpha"])
-    nu = len(Ds)
-    return {"w_adapted": r.at[nu], "u": r.gave[nu], "meta_gradient": F}
+def several(r: Any, h: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> Values:
+    Ds, D2s = ([Batch(*pair) for pair in zip(stack.X, stack.y)] for stack in (D, D2))
+    F = per_fedavg.meta_gradient_steps(r, w, Ds, D1, D2s, alpha=h["alpha"])
+    return {"w_adapted": r.at[len(Ds)], "u": r.gave[len(Ds)], "meta_gradient": F}
 
 
-def _maml(second_order: bool, r: Any, hyper: Values, theta: Array, S: Batch, Q: Batch) -> Any:
-    s = hyper["inner_steps"]
-    g = fedmeta.maml_gradient(
-        r, theta, S, Q, alpha=hyper["alpha"], steps=s, second_order=second_order
-    )
-    return {"g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], "g_theta": g}
+def of_episode(r: Any, h: Values, **gradients: Array) -> Values:
+    s = h["inner_steps"]
+    return {"g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], **gradients}
 
 
-def _sgd(r: Any, hyper: Values, theta: Array, alpha: Array, S: Batch, Q: Batch) -> Any:
-    s = hyper["inner_steps"]
-    g_theta, g_alpha = fedmeta.meta_sgd_gradient(r, theta, alpha, S, Q, steps=s)
-    return {
-        "g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], "g_theta": g_theta, "g_alpha": g_alpha,
-    }  # fmt: skip
+def maml(second: bool, r: Any, h: Values, theta: Array, S: Batch, Q: Batch) -> Values:
+    at: Any = {"alpha": h["alpha"], "steps": h["inner_steps"], "second_order": second}
+    return of_episode(r, h, g_theta=fedmeta.maml_gradient(r, theta, S, Q, **at))
 
 
-def _fedmaml(r: Any, hyper: Values, theta: Array, tr: Batch, val: Batch) -> dict[str, Any]:
-    s = hyper["inner_steps"]
-    g, theta_star = fedmaml.meta_gradient(r, theta, tr, val, alpha=hyper["alpha"], steps=s)
+def meta_sgd(r: Any, h: Values, theta: Array, alpha: Array, S: Batch, Q: Batch) -> Values:
+    g_theta, g_alpha = fedmeta.meta_sgd_gradient(r, theta, alpha, S, Q, steps=h["inner_steps"])
+    return of_episode(r, h, g_theta=g_theta, g_alpha=g_alpha)
+
+
+def fedmaml_gradient(r: Any, h: Values, theta: Array, tr: Batch, val: Batch) -> Values:
+    s = h["inner_steps"]
+    g, theta_star = fedmaml.meta_gradient(r, theta, tr, val, alpha=h["alpha"], steps=s)
     return {"theta_star": theta_star, "q": r.gave[s], "g": g}
 
 
-#: variant → (recording model, hyperparameters, inputs) → every intermediate, the gradient last.
-VARIANTS: dict[str, Callable[..., dict[str, Any]]] = {
-    "per-fedavg": _exact,
-    "per-fedavg-fo": _fo,
-    "per-fedavg-hf": _hf,
-    "per-fedavg-steps": _steps,
-    "fedmeta-maml": partial(_maml, True),
-    "fedmeta-fomaml": partial(_maml, False),
-    "fedmeta-sgd": _sgd,
-    "fedmaml": _fedmaml,
-}
+VARIANTS: dict[str, Callable[..., Values]] = {
+    "per-fedavg": exact, "per-fedavg-fo": first_order, "per-fedavg-hf": hessian_free,
+    "per-fedavg-steps": several, "fedmeta-maml": partial(maml, True),
+    "fedmeta-fomaml": partial(maml, False), "fedmeta-sgd": meta_sgd, "fedmaml": fedmaml_gradient,
+}  # fmt: skip
 
 
 def parameters(local: Any) -> Array:
@@ -129,41 +116,45 @@ def parameters(local: Any) -> Array:
 one_by_one = partial(run_clients, stack=False)
 
 
+def algorithm_of(name: str, hyper: Values) -> AnyAlgorithm:
+    """Return the algorithm; hyper may hold more than it knows."""
+    known = {f.name for f in fields(ALGORITHMS[name])}
+    return ALGORITHMS[name](**{key: value for key, value in hyper.items() if key in known})
+
+
+def weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
+    """Return p_k, but for FedMAML, whose server sums."""
+    if isinstance(it, fedmaml.FedMAML):
+        return {}
+    return {"p": cohort.weights(it.weighting).astype(dtype)}
+
+
 @dataclass(frozen=True)
 class Reference:
     """fedref's functions behind the backend's protocol. work : runs a round's clients."""
 
     work: Any = one_by_one
 
-    def model_of(self, model: Values) -> Any:
-        return build_model(model)
-
-    def algorithm_of(self, name: str, hyper: Values) -> AnyAlgorithm:
-        kind = ALGORITHMS[name]
-        known = {f.name for f in fields(kind)}
-        return kind(**{key: value for key, value in hyper.items() if key in known})
-
     def loss(self, model: Values, w: Array, D: Values) -> Any:
-        return self.model_of(model).loss(w, serialise.build_batch(D))
+        return build_model(model).loss(w, serialise.build_batch(D))
 
     def grad(self, model: Values, w: Array, D: Values) -> Any:
-        return self.model_of(model).grad(w, serialise.build_batch(D))
+        return build_model(model).grad(w, serialise.build_batch(D))
 
     def hvp(self, model: Values, w: Array, v: Array, D: Values) -> Any:
-        return self.model_of(model).hvp(w, v, serialise.build_batch(D))
+        return build_model(model).hvp(w, v, serialise.build_batch(D))
 
     def meta_gradient(self, variant: str, model: Values, hyper: Values, **inputs: Any) -> Any:
-        given = {
-            k: serialise.build_batch(x) if isinstance(x, Mapping) else x for k, x in inputs.items()
-        }
-        return VARIANTS[variant](Recorder(self.model_of(model)), hyper, **given)
+        batches = {k: serialise.build_batch(x) for k, x in inputs.items() if isinstance(x, Mapping)}
+        given = {**inputs, **batches}
+        return VARIANTS[variant](Recorder(build_model(model)), hyper, **given)
 
     def client(
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, data: Values, rows: Values, client: Values | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Return one client's round: its parameters after every step, its upload, its state."""
-        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        it, made = algorithm_of(algorithm, hyper), build_model(model)
         sent = it.download(serialise.load_server(it, made, server))
         own = serialise.load_client_state(it, client)
         S, n = len(next(iter(rows.values()))), len(data["y"])
@@ -197,19 +188,12 @@ class Reference:
         server: Values, uploads: Values, n: Array, counts: Array, N: int | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Return the server's next state from K of N clients' uploads (leaves (K, ...)), n_k and draws."""
-        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        it, made = algorithm_of(algorithm, hyper), build_model(model)
         dtype = next(iter(uploads.values())).dtype
         cohort = Cohort(np.arange(len(n)), counts, n, len(n) if N is None else N)
         before = serialise.load_server(it, made, server)
         after = it.combine(made, before, serialise.load_upload(it, uploads), cohort)
-        return {**self._weights(it, cohort, dtype), "server": serialise.dump_state(after, dtype)}
-
-    @staticmethod
-    def _weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
-        """Return p_k, but for FedMAML, whose server sums."""
-        if isinstance(it, fedmaml.FedMAML):
-            return {}
-        return {"p": cohort.weights(it.weighting).astype(dtype)}
+        return {**weights(it, cohort, dtype), "server": serialise.dump_state(after, dtype)}
 
     def round(
         self,
@@ -221,7 +205,7 @@ class Reference:
         plan: Values,
     ) -> dict[str, Any]:
         """Run one round. Return the next state {"server", "clients"}, and the uploads."""
-        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        it, made = algorithm_of(algorithm, hyper), build_model(model)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
         dtype = serialise.dtype_of(state["server"])
         rows = np.arange(len(data["y"]))
@@ -249,7 +233,7 @@ class Reference:
                 drawn.clients[here], drawn.counts[here], drawn.sizes[here], federation.clients
             )
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
-            out |= self._weights(it, cohort, dtype)
+            out |= weights(it, cohort, dtype)
         server = after.server
         if it.watches_loss and "loss" in plan:
             server = it.observe_loss(server, float(plan["loss"]))
@@ -262,21 +246,17 @@ class Reference:
         server: Values, tests: list[Values], client: Values | None = None, D: Values | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Return one client's tested model, and its mean loss (without L2) on each test batch."""
-        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        it, made = algorithm_of(algorithm, hyper), build_model(model)
         sent = it.download(serialise.load_server(it, made, server))
         own = serialise.load_client_state(it, client)
         w = it.personalised_params(made, sent, own, serialise.build_batch(D))
-        return {"w": w, "losses": self._scores(made, w, tests)}
-
-    @staticmethod
-    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
-        losses = [model.sample_losses(w, Batch(T["X"], T["y"])) for T in tests]
-        return np.array([x.mean() for x in losses], w.dtype)
+        losses = [made.sample_losses(w, Batch(T["X"], T["y"])).mean() for T in tests]
+        return {"w": w, "losses": np.array(losses, w.dtype)}
 
     def dissimilarity(self, model: Values, w: Array, clients: Values) -> dict[str, Any]:
         """Return FedProx's B(w) and the variance of the clients' gradients."""
         batches = [Batch(D["X"], D["y"]) for D in clients.values()]
-        return fedprox.dissimilarity(self.model_of(model), w, batches)._asdict()
+        return fedprox.dissimilarity(build_model(model), w, batches)._asdict()
 
 
 LOOP = Reference()

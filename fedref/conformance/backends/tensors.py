@@ -3,7 +3,7 @@
 `fedref/spec.py` and the judge's adapter run as they stand; `np` is another module there, `gradient` is the
 library's, and so is every layer of a model that the library has (torch.py). So it is a second witness of
 every derivative and every layer. The algorithms are the specification's: their witnesses are the papers,
-fedref/algorithms, and whoever brings a backend.
+fedref/algorithms, and the backends of other people.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Tensors:
     """A backend that answers whole cases.
 
     library : a module of NumPy's functions for its arrays, with `array`, `gradient` and `use_dtype`;
-    layers : functions of the specification in the place of which it has its own.
+    layers : the specification's functions that the library has, too.
     """
 
     def __init__(self, library: Any, **layers: Any) -> None:
