@@ -206,7 +206,7 @@ def compare_run(c: Case, run: Run) -> Iterator[Report]:
         for t, (want, *ours) in enumerate(zip(expected, *both, strict=True)):
             yield from compare_scores(world, ours[0][0], want, t)
             for state, log, loss in ours:
-                yield from compare_state(state, want)
+                yield from compare_state(state, want, getattr(it, "alpha", 0.0))
                 logged = {**log.measured, **it.server_metrics(state.server)}
                 missing = want["measured"].keys() - logged.keys()
                 assert missing <= ({"gamma"} if not getattr(it, "measure_gamma", True) else set())
@@ -227,8 +227,11 @@ def arrays_of(state: State) -> list[Array]:
     return [np.asarray(x, float) for x in tree.leaves((state.server, clients)) if x is not None]
 
 
-def compare_state(state: State, want: Any) -> Iterator[Report]:
-    """Compare the server's state and all that clients keep, leaf by leaf."""
+def compare_state(state: State, want: Any, start: float) -> Iterator[Report]:
+    """Compare the server's state and all that clients keep, leaf by leaf.
+
+    start : a client's number α begins there; near 0 it is a difference, whose rounding is that of its terms.
+    """
     server = serialise.dump_state(state.server, float)
     unnamed = server.keys() - want["server"].keys() - UNNAMED
     assert not unnamed, f"the server keeps {', '.join(unnamed)}, which nothing is compared with"
@@ -239,7 +242,8 @@ def compare_state(state: State, want: Any) -> Iterator[Report]:
         kept = serialise.dump_state(state.clients[k], float)
         assert kept.keys() == own.keys(), f"a client keeps {', '.join(kept)}"
         for name, value in own.items():
-            yield equal(kept[name], value)
+            beside = [] if np.ndim(value) else [start]
+            yield equal(np.append(kept[name], beside), np.append(value, beside))
 
 
 def compare_float32(c: Case, run: Run) -> Iterator[Report]:
