@@ -271,7 +271,6 @@ LOSSES = {
     "maximum": lambda w: np.maximum(w, 0.1).sum() ** 2,
     "minimum": lambda w: np.minimum(0.3, w) @ w,
     "clip": lambda w: (np.clip(w, -0.5, 0.5) ** 2).sum(),
-    "where": lambda w: np.where(w > 0, w**3, -w).sum(),
     "mean": lambda w: np.mean(w * w * w),
     "norm": lambda w: np.linalg.norm(w - 1) ** 3,
     "dot": lambda w: np.dot(M, w).dot(M @ w) ** 2,
@@ -280,17 +279,8 @@ LOSSES = {
     "expm1 log1p": lambda w: (np.expm1(w) * np.log1p(w * w)).sum(),
     "logaddexp": lambda w: np.logaddexp(w[0], w[1] * w[2]) + np.logaddexp(0, w).sum(),
     "power": lambda w: (2**w).sum() + (np.square(w) ** w).sum() + (w**-2).sum(),
-    "products": lambda w: (w.reshape(2, 2) @ w.reshape(2, 2).T @ w[:2]).sum(),
     "max of rows": lambda w: w.reshape(2, 2).max(1).sum() ** 3 + w.min() ** 3,
-    "stack": lambda w: (np.stack([w[0], 1.0, w[1] * w[2]]) ** 2).sum(),
-    "concatenate": lambda w: (np.concatenate([w, M @ w, [1.0, 2]]) ** 3).sum(),
-    "split": lambda w: sum((x**3).sum() for x in np.split(w, 2)),
-    "index": lambda w: (w[..., -1] * w[[0, 1, 1]]).sum() ** 2,
-    "sum along an axis": lambda w: (w.reshape(2, 2).sum(-1, keepdims=True) * w[:2]).sum() ** 3,
-    "tanh sqrt": lambda w: (np.tanh(M @ w) / np.sqrt(1 + w @ w)).sum(),
-    "transpose": lambda w: (np.transpose(w.reshape(1, 2, 2), (2, 0, 1)) ** 3)[0].sum(),
     "cumsum outer": lambda w: (np.cumsum(w) ** 3).sum() + (np.outer(w, w) ** 2).sum(),
-    "constant": lambda w: 3.0,
 }  # fmt: skip
 
 
@@ -309,31 +299,15 @@ def test_dual_numbers_differentiate_at_real_and_at_complex_points(name):
     np.testing.assert_allclose(checks.dual_hvp(f, w, v), Hv, rtol=1e-8, atol=1e-8)
     along = differences(lambda w: checks.dual_gradient(f, w), w + 0j, 1j * v) / 1j  # analytic
     np.testing.assert_allclose(along, Hv, rtol=1e-7, atol=1e-7)
-    if name not in (
-        "abs",
-        "maximum",
-        "minimum",
-        "clip",
-        "where",
-        "norm",
-        "logaddexp",
-        "max of rows",
-    ):
-        slope = checks.complex_step_gradient(f, w) if name != "constant" else np.zeros(4)
-        np.testing.assert_allclose(g, slope, rtol=1e-13)
+    if name not in ("abs", "maximum", "minimum", "clip", "norm", "logaddexp", "max of rows"):
+        np.testing.assert_allclose(g, checks.complex_step_gradient(f, w), rtol=1e-13)
 
 
 @pytest.mark.parametrize(
     ("f", "words"),
     [
-        (np.prod, "np.prod"), (np.sort, "np.sort"), (lambda w: np.arctan(w).sum(), "np.arctan"),
-        (lambda w: w.item(), ".item"), (np.add.reduce, "np.add.reduce"), (np.var, "np.var"),
-        (lambda w: w.real.sum(), "comparisons alone"), (lambda w: np.exp(w.real).sum(), "comparisons"),
-        (lambda w: np.array([w[0], 1]).sum(), "np.stack"), (lambda w: float(w[0]), "no float"),
-        (lambda w: (w if w[0] else 1), "no float"), (lambda w: w.__iadd__(1), "z = z + x"),
-        (lambda w: np.zeros(2).__iadd__(w), "z = z + x"), (lambda w: w.imag.sum(), ".imag"),
-        (lambda w: spec.gradient(lambda u: (u * w).sum(), w)[0], "another gradient"),
-        (lambda w: np.linalg.norm(w, 1), "ord=1"), (lambda w: w, "a gradient is that of a number"),
+        (np.sort, "np.sort"), (np.var, "np.var"), (lambda w: np.linalg.norm(w, 1), "ord=1"),
+        (lambda w: (w if w[0] else 1), "no float"), (lambda w: np.zeros(2).__iadd__(w), "z = z + x"),
     ],
 )  # fmt: skip
 def test_what_dual_numbers_do_not_know_is_an_error_that_says_so(f, words):

@@ -18,7 +18,7 @@ from fedref.proofs.models import MODELS  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
-for _name in ("pieces", "sampling", "identities", "cases", "runs"):
+for _name in ("duals", "pieces", "sampling", "identities", "cases", "runs"):
     import_module(f"fedref.proofs.{_name}")
 
 __all__ = ["MODELS", "ONE", "PROOFS", "Case", "Proof", "Row", "run", "select"]

@@ -19,11 +19,12 @@ from fedref.algorithms import (
     apfl_deng,
     fedcurv,
     feddyn,
+    fedmaml,
     fedprox,
     importance,
     per_fedavg,
     pfedme,
-)
+)  # fmt: skip
 from fedref.checks import Report, relative_error, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array
@@ -55,6 +56,18 @@ def three_steps(c: Case) -> Iterator[Report]:
 
     got = per_fedavg.meta_gradient_steps(c.model, c.w, Ds, c.D1, Ds, alpha=0.1)
     yield c.slope_of(chained_loss, got)
+
+
+@proof("fedmaml §3.2", "meta_gradient = complex step of meta_objective; θ* after 2 steps")
+def task(c: Case) -> Iterator[Report]:
+    D, D1, _ = c.real_rows
+    at: dict[str, Any] = {"tr": c.D, "val": c.D1, "alpha": 0.1, "steps": 2}
+    objective = partial(fedmaml.meta_objective, c.model, **at)
+    star = spec.adapt(c.f, c.w, D, 0.1, 2)
+    yield equal(objective(c.w), c.f(star, D1))
+    g, theta_star = fedmaml.meta_gradient(c.model, c.w, **at)
+    yield equal(theta_star, star)
+    yield c.slope_of(objective, g)
 
 
 @proof(("per-fedavg eq.7", "per-fedavg eq.8"), "meta_gradient_hf → eq.6 as δ²", SMOOTH)
@@ -214,6 +227,23 @@ def mixing_weight(c: Case) -> Iterator[Report]:
         yield equal(got.v, v - lr * g_v)
         # 0.3 and its step may cancel: the error beside 1, not beside what is left of them
         yield Report(float(abs(got.a - np.clip(0.3 - lr * g_a, 0, 1))))
+    f = Linear(None, None, None)
+    for size in (
+        -100.0,
+        -0.1,
+        0.1,
+        100.0,
+    ):  # of the second step's gradient, in units of the first's
+        client = spec.Client(0, D, [(g_v,), (size * g_v / (g_v @ g_v),)])
+        _, personal = next(spec.apfl_deng(f, w, [[client]], 0.5, 0.3))
+        yield Report(float(abs(personal[0][1] - np.clip(0.3 - 0.25 * 0.7 * size, 0, 1))))
+
+
+class Linear(spec.Risk):
+    """f(w; g) = g·w: its gradient on a "batch" is that batch."""
+
+    def __call__(self, w: Any, D: Any) -> Any:
+        return w @ D
 
 
 # ---- FedDyn and pFedMe ---------------------------------------------------------------------------

@@ -1,0 +1,71 @@
+"""Dual numbers: every rule beside a derivative that uses f alone; what has no rule is refused."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fedref import spec
+from fedref.checks import Report
+from fedref.models.numerics import Array
+from fedref.proofs.case import Case, equal
+from fedref.proofs.table import ONE, proof
+
+A = np.arange(1.0, 13).reshape(3, 4) / 10
+#: Functions of a vector w of four, analytic where each |w_i − (i + 1)/2| < 0.2; together they use every rule.
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    lambda w: (np.exp(-w) + np.log(w) * np.sqrt(w) - np.tanh(w) / w).sum(),
+    lambda w: (2 - w) @ w + (1 / w).sum() + (3 * w + w * 2)[1] + 1,
+    lambda w: (w**3).sum() + (w**-2 * w**w).sum() + (2**w).sum() + (w**0.5).sum() + (w**0).sum(),
+    lambda w: np.where(w > 1.2, w**2, 1 / w)[w <= 1.7].sum() + np.where(w >= 0.7, 3, w)[w < 1.2].sum(),
+    lambda w: (A @ w) @ (A @ w) + (A[:, 0] @ (A @ np.stack([w, w * w], 1))).sum() + w[:3] @ A @ w,
+    lambda w: (w.reshape(2, 2) @ w.reshape(2, 2).T @ w[:2]).sum() + w.reshape((2, 2))[1].sum() ** 2,
+    lambda w: (w.reshape(2, 2).sum(-1, keepdims=True) ** 2 * w[:2]).sum() + w.reshape(4, 1).sum(0)[0],
+    lambda w: (w.reshape(2, 2).sum((0, 1)) ** 2 + w.reshape(2, 2).sum(1) @ w[2:]) * w.size,
+    lambda w: (np.transpose(w.reshape(1, 2, 2), (2, 0, 1)) ** 2)[0, :, 1].sum() * w.ndim,
+    lambda w: sum((x**3).sum() * (i + 1) for i, x in enumerate(np.split(w.reshape(2, 2), 2, axis=1))),
+    lambda w: (np.stack([w[0], 1.0, w[1] * w[2]]) ** 2)[[0, 1, 2, 2]].sum() + np.stack([w, w], -1)[3, 1],
+    lambda w: (np.concatenate([w, A @ w, [1.0, 2]]) ** 3).sum() + (w[..., -1] * w[[0, 1, 1]]).sum(),
+    lambda w: np.concatenate([w.reshape(2, 2), A[:2]], axis=-1)[0, 1] * w[w.argmax()] * w[np.argmax(-w)],
+]  # fmt: skip
+#: Functions that must raise, and what the error names.
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (np.prod, "np.prod"), (lambda w: np.arctan(w).sum(), "np.arctan"), (np.add.reduce, "np.add.reduce"),
+    (lambda w: w.item(), ".item"), (lambda w: w.imag.sum(), ".imag"), (lambda w: float(w[0]), "no float"),
+    (lambda w: np.exp(w.real).sum(), "comparisons"), (lambda w: w.real.sum(), "comparisons"),
+    (lambda w: np.array([w[0], 1]).sum(), "np.stack"), (lambda w: w.__iadd__(1), "z = z + x"),
+    (lambda w: np.exp(w, dtype=float).sum(), "np.exp"), (lambda w: w, "of a number"),
+    (lambda w: (np.eye(2) @ np.stack([w.reshape(2, 2)] * 2)).sum(), "more than a matrix"),
+    (lambda w: spec.gradient(lambda u: (u * w).sum(), w)[0], "another gradient"),
+]  # fmt: skip
+
+
+def cauchy(f: Callable[[Any], Any], w: Array, r: float = 0.05, n: int = 16) -> Array:
+    """∇f(w) of an analytic f by Cauchy's formula: a mean over n points around w.
+
+    Its error is (r/R)ⁿ, R the distance of the next singularity; what the radius r loses is one digit.
+    """
+    around = np.exp(2j * np.pi * np.arange(n) / n)
+    return np.array([np.mean([f(w + r * z * e) / z for z in around]) / r for e in np.eye(w.size)])
+
+
+@proof(
+    "dual numbers",
+    "∇f by every rule, at real and complex w = Cauchy's formula; no rule: refused",
+    ONE,
+)
+def rules(c: Case) -> Iterator[Report]:
+    w = (np.arange(4) + 1) / 2 + 0.1 * c.rng.uniform(-1, 1, 4)
+    for f in FUNCTIONS:
+        for at in (w, w + 0.05j):
+            yield equal(spec.gradient(f, at), cauchy(f, at))
+    cubes = spec.gradient(lambda w: spec.gradient(lambda u: (u**3).sum(), w**2) @ w, w)
+    yield equal(cubes, 15 * w**4)
+    yield equal(spec.gradient(lambda w: 3.0, w), 0 * w, bound=0)
+    for f, words in REFUSED:
+        try:
+            spec.gradient(f, w)
+        except (TypeError, AttributeError, ValueError) as error:
+            if words in str(error):
+                continue
+        raise AssertionError(f"dual numbers take what they have no rule for: {words}")
