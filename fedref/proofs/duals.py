@@ -23,7 +23,7 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda w: (w.reshape(2, 2).sum(-1, keepdims=True) ** 2 * w[:2]).sum() + w.reshape(4, 1).sum(0)[0],
     lambda w: (w.reshape(2, 2).sum((0, 1)) ** 2 + w.reshape(2, 2).sum(1) @ w[2:]) * w.size,
     lambda w: (np.transpose(w.reshape(1, 2, 2), (2, 0, 1)) ** 2)[0, :, 1].sum() * w.ndim,
-    lambda w: sum((x**3).sum() * (i + 1) for i, x in enumerate(np.split(w.reshape(2, 2), 2, axis=1))),
+    lambda w: sum((x**3).sum() * (i + 1) for i, x in enumerate(np.split(w.reshape(2, 2), 2, axis=-1))),
     lambda w: (np.stack([w[0], 1.0, w[1] * w[2]]) ** 2)[[0, 1, 2, 2]].sum() + np.stack([w, w], -1)[3, 1],
     lambda w: (np.concatenate([w, A @ w, [1.0, 2]]) ** 3).sum() + (w[..., -1] * w[[0, 1, 1]]).sum(),
     lambda w: np.concatenate([w.reshape(2, 2), A[:2]], axis=-1)[0, 1] * w[w.argmax()] * w[np.argmax(-w)],
@@ -37,6 +37,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda w: np.exp(w, dtype=float).sum(), "np.exp"), (lambda w: w, "of a number"),
     (lambda w: (np.eye(2) @ np.stack([w.reshape(2, 2)] * 2)).sum(), "more than a matrix"),
     (lambda w: spec.gradient(lambda u: (u * w).sum(), w)[0], "another gradient"),
+    (lambda w: spec.gradient(lambda u: spec.gradient(lambda v: (v**4).sum(), u).sum(), w).sum(), "third"),
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from fedref.algorithms import (
     fedcurv,
     feddyn,
     fedmaml,
+    fedmeta,
     fedprox,
     importance,
     per_fedavg,
@@ -58,16 +59,22 @@ def three_steps(c: Case) -> Iterator[Report]:
     yield c.slope_of(chained_loss, got)
 
 
-@proof("fedmaml §3.2", "meta_gradient = complex step of meta_objective; θ* after 2 steps")
+@proof(
+    ("fedmaml §3.2", "fedmeta MAML"),
+    "the objectives of FedMAML and MAML = the specification's; ∇ of both after 2 steps",
+)
 def task(c: Case) -> Iterator[Report]:
     D, D1, _ = c.real_rows
-    at: dict[str, Any] = {"tr": c.D, "val": c.D1, "alpha": 0.1, "steps": 2}
-    objective = partial(fedmaml.meta_objective, c.model, **at)
-    star = spec.adapt(c.f, c.w, D, 0.1, 2)
-    yield equal(objective(c.w), c.f(star, D1))
-    g, theta_star = fedmaml.meta_gradient(c.model, c.w, **at)
+    star, at = spec.adapt(c.f, c.w, D, 0.1, 2), (c.D, c.D1)
+    g, theta_star = fedmaml.meta_gradient(c.model, c.w, *at, alpha=0.1, steps=2)
     yield equal(theta_star, star)
-    yield c.slope_of(objective, g)
+    for objective in (fedmaml.meta_objective, fedmeta.maml_objective):
+
+        def loss(w: Array, f: Any = objective) -> Any:
+            return f(c.model, w, *at, alpha=0.1, steps=2)
+
+        yield equal(loss(c.w), c.f(star, D1))
+        yield c.slope_of(loss, g)
 
 
 @proof(("per-fedavg eq.7", "per-fedavg eq.8"), "meta_gradient_hf → eq.6 as δ²", SMOOTH)
@@ -90,6 +97,23 @@ def stationary(c: Case) -> Iterator[Report]:
     yield equal(got.variance, np.sum(c.f.grad(np.zeros(5), spec.Batch(*far[:2])) ** 2))
     w = np.array([0, 0, 0, 0, 2.0])  # all margins above 1
     yield equal(fedprox.dissimilarity(c.model, w, [far, far]), [1, 0], bound=0)
+
+
+@proof(
+    "fedprox μ",
+    "μ − 0.1 after each five falls running, + 0.1 after a rise; an equal loss is neither",
+    ONE,
+)
+def penalty_weight(c: Case) -> Iterator[Report]:
+    losses: list[float] = [*range(20, 8, -1), 9, 8, 8, 7, 6, 5, 4, 3, 9, 8, *range(7, -4, -1)]
+    expected = [0.3] * 5 + [0.2] * 5 + [0.1] * 9 + [0.0] + [0.1] * 5 + [0.0] * 8
+    for adapt in (spec.adapt_mu, fedprox.adapt_mu):
+        mu, falls, before, mus = 0.3, 0, math.nan, list[float]()
+        for loss in losses:
+            mu, falls = adapt(mu, falls, before, loss)
+            before = loss
+            mus.append(mu)
+        yield Report(float(np.max(np.abs(np.subtract(mus, expected)))))
 
 
 @proof("fedprox γ", "where wᵗ is stationary: γ = 0 at wᵗ, ∞ elsewhere", [LinearSVM(4)])

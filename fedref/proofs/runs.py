@@ -387,5 +387,6 @@ def defaults(c: Case) -> Iterator[Report]:
         assert kind().drop is (name not in ("fedprox", "fednova")), name
     for name in ("per-fedavg", "per-fedavg-fo", "per-fedavg-hf"):
         further = () if name == "per-fedavg-fo" else ("D2",)
-        roles = ALGORITHMS[name](inner_steps=3).roles
+        three: Any = {"inner_steps": 3}
+        roles = ALGORITHMS[name](**three).roles
         assert len(roles) == 2 + len(further) + 2 * (1 + len(further)), roles

@@ -89,7 +89,7 @@ def edges(c: Case) -> Iterator[Report]:
             got, order = cut(np.arange(n), share), np.arange(n)
             for rows, expected in zip(got, spec.split_episode(order, share), strict=True):
                 yield equal(rows, expected, bound=0)
-    for rows in minibatches(c.rng, 300, Sampling(1, steps=50, batch_size=4), 50):
+    for rows in minibatches(c.rng, 300, Sampling(1, steps=1000, batch_size=4), 1000):
         assert len(set(rows.tolist())) == 4, "a step has a row twice"
         assert set(rows.tolist()) <= set(range(300))
 
