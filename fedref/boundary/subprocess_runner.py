@@ -1,6 +1,7 @@
 """Run functions in another process, with a time limit: a hang or crash fails only that call."""
 
 import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
@@ -30,7 +31,7 @@ class SubprocessRunner:
         if self.process is not None:
             self.connection.close()
             self.process.join(5)
-            self.kill()
+            self.end()
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
         """Return function(*arguments), or raise what it raises.
@@ -65,13 +66,21 @@ class SubprocessRunner:
         """End the child at once."""
         if self.process is not None:
             self.connection.close()
-            self.process.kill()
-            self.process.join()
-            self.process = None
+            self.end()
+
+    def end(self) -> None:
+        """End the child with all processes that it has started, if they live."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.process = None
 
 
 def _serve(connection: Connection) -> None:
     """Answer calls until the connection is closed."""
+    with suppress(OSError):
+        os.setsid()  # what it starts ends with it
     os.dup2(2, 1)  # C code that prints must not spoil the parent's output
     with suppress(EOFError, KeyboardInterrupt):
         while True:

@@ -1,7 +1,10 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import POSITIVE, Bounds
@@ -18,6 +21,7 @@ def conformance(
     seed: Annotated[int, Bounds(0)] = 0,
     save: Path | None = None,
     json: bool = False,
+    xfail: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 60.0,
 ) -> int:
     """Test a backend against the golden vectors.
@@ -31,6 +35,7 @@ def conformance(
     seed : draw other cases
     save : write that case as FILE.npz, and as a pytest function in FILE.py
     json : print the report as JSON; its last line can be cited
+    xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments
     timeout : seconds that a case may take
 
     functions of a backend
@@ -57,16 +62,18 @@ def conformance(
 
         `fedref explain NAME` explains a known mistake or an equation that the report names.
 
-        exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
+        exit code: 0 all that is offered passes, but for --xfail; 1 something fails; 2 wrong input
     """
-    from fedref.conformance import report, suite, vectors  # `fedref --help` needs none
+    from tqdm import tqdm
+
+    from fedref.conformance import naming, report, suite, vectors  # `fedref --help` needs none
 
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
     if not (backend or list):
         raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
     if random and not list:
-        return draw_cases(backend, random, only, seed, dtype, save)
+        return draw_cases(backend, random, only, seed, dtype, save, timeout)
     every = vectors.read()
     cases = vectors.select(every, only)
     if not cases:
@@ -75,35 +82,56 @@ def conformance(
         for case in cases:
             print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
         return 0
-    graded = suite.run_in_process(backend, cases, dtype, timeout)
-    results = suite.name_mistakes(graded, cases, dtype)
+    graded = tqdm(
+        suite.run_in_process(backend, cases, dtype, timeout), "cases", len(cases), leave=False,
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    results = naming.name_mistakes(graded, cases, dtype)
+    expected, results = report.set_apart(results, read_patterns(xfail, cases))
     if json:
         print(report.report_json(results, backend, dtype))
     else:
-        print(report.report_text(results, cases))
+        print("\n".join([*expected, report.report_text(results, cases)]))
     return int(any(result.status == suite.FAILED for result in results))
+
+
+def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
+    """Return the patterns of a file for --xfail; each must fit a case."""
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--xfail {path}: {error}") from None
+    patterns = tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))
+    for pattern in patterns:
+        if not any(fnmatchcase(case.name, pattern) for case in cases):
+            names = (case.name for case in cases)
+            raise ConfigError(f"--xfail {path}: {unknown('case', pattern, names)}")
+    return patterns
 
 
 conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type: ignore[attr-defined]
 
 
 def draw_cases(
-    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None = None
+    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float
 ) -> int:
     """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one."""
     from fedref.conformance import drawn
-    from fedref.conformance.backends import load_backend
+    from fedref.conformance.suite import BackendProcess
 
     offered = 0
-    for call, count, failure in drawn.search(load_backend(name), draws, only, seed, dtype):
-        offered += 1
-        if failure is None:
-            print(f"{call}: {count} drawn cases pass", flush=True)
-            continue
-        print(drawn.by_hand(failure))
-        if file:
-            drawn.save(failure, name, file)
-        return 1
+    with BackendProcess(name, timeout) as process:
+        for call, count, failure in drawn.search(process, draws, only, seed, dtype):
+            offered += 1
+            if failure is None:
+                print(f"{call}: {count} drawn cases pass", flush=True)
+                continue
+            print(drawn.by_hand(failure))
+            if file:
+                drawn.save(failure, name, file)
+            return 1
     if not offered:
         expected = "; with --random, give part of an algorithm or call" if only else ""
         raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}{expected}")

@@ -1,6 +1,6 @@
 """Golden vectors for the papers' equations and rounds, and a suite that names known mistakes.
 
-    fedref conformance MODULE:BACKEND            pytest --pyargs fedref.conformance --backend ...
+    fedref conformance MODULE:BACKEND      pytest --pyargs fedref.conformance --fedref-backend ...
 
 **A backend** is any object (or module) with some of these functions. Arrays are NumPy arrays, all else
 is dictionaries, lists and numbers; results are arrays of the dtype that was given. A function that is

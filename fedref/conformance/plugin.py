@@ -1,14 +1,16 @@
-"""pytest's options for `pytest --pyargs fedref.conformance --backend MODULE:BACKEND`.
+"""pytest's options for `pytest --pyargs fedref.conformance --fedref-backend MODULE:BACKEND`.
 
-An entry point, since pytest reads no conftest of an installed package before its command line.
+An entry point, since pytest reads no conftest of an installed package before its command line. All names
+begin with --fedref: a project has options of its own.
 """
 
 from typing import Any
 
 
 def pytest_addoption(parser: Any) -> None:
-    group = parser.getgroup("fedref.conformance")
-    group.addoption("--backend", help="MODULE:BACKEND that is tested against the golden vectors")
-    group.addoption("--backend-dtype", default="float64", choices=("float64", "float32"))
-    group.addoption("--backend-timeout", type=float, default=60.0, help="seconds a case")
-    group.addoption("--random", type=int, default=0, help="cases drawn for each function, too")
+    add = parser.getgroup("fedref.conformance").addoption
+    add("--fedref-backend", help="MODULE:BACKEND that is tested against the golden vectors")
+    add("--fedref-dtype", default="float64", choices=("float64", "float32"))
+    add("--fedref-timeout", type=float, default=60.0, help="seconds a case")
+    add("--fedref-random", type=int, default=0, help="cases drawn for each function, too")
+    add("--fedref-seed", type=int, default=0, help="draw other cases")

@@ -3,9 +3,11 @@
 import importlib.util
 import json
 import subprocess
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +15,8 @@ from typing import Any, NamedTuple
 
 from fedref.conformance import vectors
 from fedref.conformance.errata import MISTAKES
-from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, SINGLE, Result
+from fedref.conformance.naming import SINGLE
+from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, Result
 from fedref.conformance.vectors import Case
 
 
@@ -39,7 +42,8 @@ def failure_text(result: Result) -> str:
     """Return the lines about a case that failed, with the mistakes that explain it."""
     line = f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"
     joined = "; or ".join(result.mistakes)
-    return f"{line}\n        it is: {joined}" if joined else line
+    said = f"it is: {joined}" if joined else result.evidence
+    return f"{line}\n        {said}" if said else line
 
 
 def explain_name(name: str) -> str:
@@ -52,7 +56,7 @@ def explain_name(name: str) -> str:
 
 def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
     """Return all failures, the calls that are not offered, and the summary."""
-    lines = [failure_text(result) for result in results if result.status == FAILED]
+    lines = [*overview(results, cases), *list_failures(results)]
     remarks = Counter(remark for result in results for remark in result.remarks)
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
     calls = {case.name: case.call for case in cases}
@@ -63,9 +67,54 @@ def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
     names = Counter(name for result in failed for name in result.mistakes)
     for name, n in names.most_common():
         lines.append(f"known mistake ({n} ×): {explain_name(name)}")
-    if unknown := sum(not result.mistakes for result in failed):
+    numbers = [result for result in failed if result.outputs and not result.mistakes]
+    if unknown := sum(result.looked for result in numbers):
         lines.append(f"no known mistake fits ({unknown} ×): begin where the first output is wrong")
+    if rest := len(numbers) - unknown:
+        lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
     return "\n".join([*lines, summary(results)])
+
+
+#: So many failures of one cause are shown.
+SHOWN = 3
+
+
+def list_failures(results: Sequence[Result]) -> Iterator[str]:
+    """Yield the failures, those of one cause together: the first few, and how many more there are."""
+    causes: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        if result.status == FAILED:
+            call = "" if result.mistakes else result.case.partition("-")[0]
+            cause = result.mistakes, result.evidence, result.reason, call
+            causes.setdefault(cause, []).append(result)
+    for failed in causes.values():
+        yield from map(failure_text, failed[:SHOWN])
+        if len(failed) > SHOWN:
+            names = ", ".join(result.case for result in failed[SHOWN:])
+            yield f"        and {len(failed) - SHOWN} more: {textwrap.shorten(names, 200)}"
+
+
+def overview(results: Sequence[Result], cases: Sequence[Case]) -> list[str]:
+    """Return a table: of each function and algorithm that is offered, how many cases pass and fail."""
+    counts: dict[str, Counter[str]] = {}
+    for result, case in zip(results, cases):
+        subject = f"{case.call} {case.algorithm}".strip()
+        counts.setdefault(subject, Counter())[result.status] += 1
+    offered = {subject: own for subject, own in counts.items() if own[PASSED] or own[FAILED]}
+    rows = [f"{'':28}{PASSED:>8}{FAILED:>8}{NOT_OFFERED:>13}"] if offered else []
+    for subject, own in offered.items():
+        rows.append(f"{subject:28}{own[PASSED]:8}{own[FAILED]:8}{own[NOT_OFFERED]:13}")
+    return [*rows, ""] if rows else []
+
+
+def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[str], list[Result]]:
+    """Return lines about the cases that are expected to fail, and the results with these set apart."""
+    listed = [r for r in results if any(fnmatchcase(r.case, pattern) for pattern in patterns)]
+    failing = {r.case for r in listed if r.status == FAILED}
+    lines = [f"{len(failing)} cases fail as expected (--xfail)"] if failing else []
+    lines += [f"{r.case}: {r.status}, but expected to fail" for r in listed if r.status != FAILED]
+    rest = [r._replace(status=NOT_OFFERED) if r.case in failing else r for r in results]
+    return lines, rest
 
 
 class Citation(NamedTuple):

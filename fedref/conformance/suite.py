@@ -1,24 +1,27 @@
-"""The suite: call a backend, compare its outputs with the vectors, and name known mistakes.
+"""The suite: call a backend, and compare its outputs with the vectors.
 
     cases = vectors.read()
-    results = name_mistakes(run(backend, cases), cases, "float64")
+    results = name_mistakes(run(backend, cases), cases, "float64")      # naming.py
 
 A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that
-case, and the suite goes on. In a `BackendProcess` it may also hang or die.
+case, and the suite goes on. In a `BackendProcess` it may also hang, fork or die. The first case of each
+function and algorithm, and each that fails, is asked twice: answers may not depend on earlier calls.
 """
 
 import io
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache, partial
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import fedref
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.conformance import errata
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.tensors import Tensors
 from fedref.judge.case import Case, flatten
@@ -42,8 +45,8 @@ class Answer(NamedTuple):
 class Result(NamedTuple):
     """The verdict on one case. output : the first that differs; error : its relative error.
 
-    mistakes : known mistakes that explain it, each by itself.
-    outputs : all that was returned, where numbers differ.
+    mistakes : known mistakes that explain it, each by itself; looked : whether they were looked for.
+    evidence : what can be seen in the numbers. outputs : all that was returned, where numbers differ.
     """
 
     case: str
@@ -56,6 +59,8 @@ class Result(NamedTuple):
     mistakes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     outputs: Mapping[str, Any] = {}
+    evidence: str = ""
+    looked: bool = True
 
 
 # ---- calling a backend -------------------------------------------------------------------------
@@ -125,13 +130,30 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
                 outputs = call_backend(backend, case, given)
     except NotImplementedError:
         return Answer(offered=False)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         line = (str(error).strip().splitlines() or [""])[0]
-        return Answer(error=f"raised {type(error).__name__}: {line}"[:300])
+        return Answer(error=f"raised {type(error).__name__}: {line}"[:300] + place_of(error))
     remarks = ("prints",) if printed.getvalue() else ()
     if settings != repr((case.model, case.hyper)) or not same_arrays(given, case.arguments(dtype)):
         return Answer(error="its inputs were changed: work on copies", remarks=remarks)
     return Answer(outputs, remarks=remarks)
+
+
+#: Where code lies that is no backend: fedref, Python's library, installed packages.
+FOREIGN = (
+    str(Path(fedref.__file__).parent),
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+)
+
+
+def place_of(error: BaseException) -> str:
+    """Return the last line of the backend's own code in an error's traceback, " (FILE:LINE)", or ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -185,9 +207,9 @@ class Mismatch(NamedTuple):
 def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
     """Return the first difference, in the order in which the outputs arise, or None.
 
-    A wrong dtype of an output that is not required is reported only if no number is wrong.
+    The dtype of an output that is not required is free (`dtype_remarks`).
     """
-    tolerance, last = case.tolerance[np.dtype(dtype).name], None
+    tolerance = case.tolerance[np.dtype(dtype).name]
     for name, want in case.outputs.items():
         if name not in outputs:
             if name in case.required:
@@ -195,98 +217,28 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
             continue
         x = outputs[name]
         wrong = form_error(x, want, dtype)
-        if not wrong and (wrong := dtype_error(x, want, dtype)) and name not in case.required:
-            last, wrong = last or Mismatch(name, None, wrong), ""
+        if not wrong and name in case.required:
+            wrong = dtype_error(x, want, dtype)
         if wrong:
             return Mismatch(name, None, wrong)
         error = difference(x, want)
         if not error <= (tolerance if want.dtype.kind == "f" else 0):  # NaN fits nothing
             return Mismatch(name, error, "")
-    return last
+    return None
 
 
-# ---- naming ------------------------------------------------------------------------------------
-
-#: A mistake explains outputs that differ from its own by less than this, relatively, or the tolerance.
-SAME = {"float64": 1e-8, "float32": 1e-4}
-#: Once a mistake has explained so many cases, it is not looked for in the others that it catches.
-ENOUGH = 12
-
-
-def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
-    """Return the results with the known mistakes that explain them.
-
-    A mistake shows in many cases: what has explained others is tried first. Where nothing explains an
-    algorithm's first case, its other cases stay unnamed.
-    """
-    seen, hopeless, named = Counter[str](), set[tuple[str, str]](), []
-    for result, case in zip(results, cases):
-        near = sorted(case.catches, key=lambda name: -seen[name])
-        known = any(seen[name] >= ENOUGH for name in near)
-        subject = case.call, case.algorithm
-        open_case = result.status == FAILED and result.outputs and subject not in hopeless
-        if open_case and not known and errata.answer(case):
-            explain = partial(explains, result.outputs, case, dtype)
-            names = tuple(filter(explain, filter(seen.get, near))) or tuple(filter(explain, near))
-            names = names or name_precision(result, case, dtype)
-            hopeless |= set() if names else {subject}
-            seen.update(names)
-            result = result._replace(mistakes=names)
-        named.append(result)
-    return settle_names(named, cases)
+def dtype_remarks(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
+    """Return a remark for each optional output, whatever its round, that has another dtype."""
+    wrong = {
+        f"{name.lstrip('0123456789.')} {error}"
+        for name, want in case.outputs.items()
+        if name in outputs and name not in case.required
+        and (error := dtype_error(outputs[name], want, dtype))
+    }  # fmt: skip
+    return tuple(sorted(wrong))
 
 
-def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> bool:
-    """Return whether the outputs are those of the specification with this mistake, and not the right.
-
-    Only what the specification has is compared; outputs that are right must be so with the mistake.
-    """
-    made = errata.answer(case, name)
-    both = [name for name in case.outputs if name in made and name in outputs]
-    if any(np.shape(made[name]) != np.shape(outputs[name]) for name in both):
-        return False
-    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
-    moved = max((difference(made[name], case.outputs[name]) for name in both), default=0.0)
-    return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
-
-
-def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
-    """Return the results; where a case has several names, keep those least contradicted elsewhere.
-
-    A case that passes contradicts every mistake that it would catch.
-    """
-    alone = Counter(r.mistakes[0] for r in results if len(r.mistakes) == 1)
-    against = Counter(
-        name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
-    )
-
-    def settle(result: Result) -> Result:
-        if len(result.mistakes) < 2:
-            return result
-        best = min((against[name], -alone[name]) for name in result.mistakes)
-        names = (n for n in result.mistakes if (against[n], -alone[n]) == best)
-        return result._replace(mistakes=tuple(names))
-
-    return [settle(result) for result in results]
-
-
-#: The name for numbers that were float32 somewhere in the computation.
-SINGLE = "float32 somewhere"
-
-
-def name_precision(result: Result, case: Case, dtype: str) -> tuple[str, ...]:
-    """Return SINGLE if the numbers are right to float32's precision and are themselves float32 numbers.
-
-    A derivative depends on nothing but the model, so there the size of the error is enough.
-    """
-    if dtype != "float64" or result.reason:
-        return ()
-    if compare(result.outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
-        return ()
-    x = np.asarray(result.outputs[result.output])
-    own = bool(np.array_equal(x, x.astype(np.float32).astype(np.float64)))
-    noise = case.call in ("loss", "grad", "hvp") and (result.error or 0) > 1e-9
-    return (SINGLE,) if own or noise else ()
+# ---- verdicts -----------------------------------------------------------------------------------
 
 
 def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
@@ -298,7 +250,8 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
         return result._replace(reason=answer.error)
     wrong = compare(answer.outputs, case, dtype)
     if wrong is None:
-        return result._replace(status=PASSED)
+        remarks = (*answer.remarks, *dtype_remarks(answer.outputs, case, dtype))
+        return result._replace(status=PASSED, remarks=remarks)
     return result._replace(
         output=wrong.output, error=wrong.error, tolerance=case.tolerance[np.dtype(dtype).name],
         reason=wrong.reason, outputs={} if wrong.reason else numbers_of(answer.outputs, case, dtype),
@@ -316,13 +269,45 @@ def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, 
 
 def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:
     """Yield the verdicts on a backend in this process, without names."""
+    for case, first in with_firsts(cases):
+        yield grade_twice(backend, case, dtype, first)
+
+
+def with_firsts(cases: Iterable[Case]) -> Iterator[tuple[Case, bool]]:
+    """Yield each case, and whether it is the first of its function and algorithm."""
+    seen = set[tuple[str, str]]()
     for case in cases:
-        yield grade(call_safely(backend, case, dtype), case, dtype)
+        yield case, (case.call, case.algorithm) not in seen
+        seen.add((case.call, case.algorithm))
+
+
+def grade_twice(backend: Any, case: Case, dtype: Any, always: bool) -> Result:
+    """Return the verdict on one answer; ask again if it fails, or `always`, and compare both."""
+    answer = call_safely(backend, case, dtype)
+    result = grade(answer, case, dtype)
+    if answer.outputs is None or not (always or result.status == FAILED):
+        return result
+    again = call_safely(backend, case, dtype)
+    if is_same(answer, again):
+        return result
+    reason = f"answers differently when asked twice{f': {again.error}' if again.error else ''}"
+    return Result(case.name, case.tag, FAILED, reason=reason, remarks=answer.remarks)
+
+
+def is_same(one: Answer, other: Answer) -> bool:
+    """Return whether two answers to one question have the same outputs, to the bit."""
+    if other.outputs is None or (one.outputs or {}).keys() != other.outputs.keys():
+        return False
+    pairs = [(np.asarray(x), np.asarray(other.outputs[n])) for n, x in (one.outputs or {}).items()]
+    return all(
+        x.dtype.kind == "O" or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
+        for x, y in pairs
+    )
 
 
 # ---- in a child process ------------------------------------------------------------------------
 
-#: Seconds that importing a backend may take, or 30 times those of a case: torch and JAX need a few.
+#: Seconds that importing a backend may take, or 30 times those of a case: torch needs a few.
 IMPORT = 120.0
 import_backend = cache(load_backend)
 
@@ -332,39 +317,81 @@ def check_import(name: str) -> None:
     import_backend(name)
 
 
-def grade_backend(name: str, case: Case, dtype: str) -> Result:
+def grade_backend(name: str, case: Case, dtype: str, always: bool) -> Result:
     """Return the verdict on the backend of that name, in the child."""
-    return grade(call_safely(import_backend(name), case, dtype), case, dtype)
+    return grade_twice(import_backend(name), case, dtype, always)
+
+
+def call_backend_safely(name: str, case: Case, dtype: str) -> Answer:
+    """Return the answer of the backend of that name, in the child."""
+    answer = call_safely(import_backend(name), case, dtype)
+    if answer.outputs is None:
+        return answer
+    wrong = compare(answer.outputs, case._replace(tolerance={dtype: np.inf}), dtype)
+    if wrong is not None:  # what is no array may not travel
+        return Answer(error=f"{wrong.output} {wrong.reason}", remarks=answer.remarks)
+    return answer._replace(outputs=numbers_of(answer.outputs, case, dtype))
+
+
+def offers_by_name(name: str, call: str) -> bool:
+    """Return whether the backend of that name has a call, in the child."""
+    return offers(import_backend(name), call)
+
+
+class InProcess(NamedTuple):
+    """A backend in this process, with the questions that a `BackendProcess` answers."""
+
+    backend: Any
+
+    def offers(self, call: str) -> bool:
+        return offers(self.backend, call)
+
+    def answer(self, case: Case, dtype: str) -> Answer:
+        return call_safely(self.backend, case, dtype)
 
 
 class BackendProcess(SubprocessRunner):
     """A backend in a child process: if it hangs or dies, that costs one case."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, timeout: float = 60.0) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.timeout = name, timeout
 
-    def grade(self, case: Case, dtype: str = "float64", timeout: float = 60.0) -> Result:
-        """Return the verdict on one case, after at most `timeout` seconds."""
+    def ask(self, question: Any, *about: Any) -> Any:
+        """Return the child's answer, after at most `timeout` seconds; import the backend first."""
         if self.process is None:
             try:
-                self.call(check_import, self.name, timeout=min(IMPORT, 30 * timeout))
+                self.call(check_import, self.name, timeout=min(IMPORT, 30 * self.timeout))
             except (TimeoutError, ChildProcessError) as error:
                 raise ConfigError(f"{self.name}: while it was imported: {error}") from None
         try:
-            result: Result = self.call(grade_backend, self.name, case, dtype, timeout=timeout)
-            return result
+            return self.call(question, self.name, *about, timeout=self.timeout)
         except TimeoutError as error:
-            reason = f"{error} (--timeout)"
+            raise ChildProcessError(f"{error} (--timeout)") from None
+
+    def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
+        """Return the verdict on one case. always : ask twice even if it passes."""
+        try:
+            result: Result = self.ask(grade_backend, case, dtype, always)
+            return result
         except ChildProcessError as error:
-            reason = str(error)
-        return Result(case.name, case.tag, FAILED, reason=reason)
+            return Result(case.name, case.tag, FAILED, reason=str(error))
+
+    def offers(self, call: str) -> bool:
+        return bool(self.ask(offers_by_name, call))
+
+    def answer(self, case: Case, dtype: str) -> Answer:
+        try:
+            answer: Answer = self.ask(call_backend_safely, case, dtype)
+            return answer
+        except ChildProcessError as error:
+            return Answer(error=str(error))
 
 
 def run_in_process(
     name: str, cases: Iterable[Case], dtype: str = "float64", timeout: float = 60.0
 ) -> Iterator[Result]:
     """Yield the verdicts as `run` does, from a child process, at most `timeout` seconds a case."""
-    with BackendProcess(name) as process:
-        for case in cases:
-            yield process.grade(case, dtype, timeout)
+    with BackendProcess(name, timeout) as process:
+        for case, first in with_firsts(cases):
+            yield process.grade(case, dtype, first)

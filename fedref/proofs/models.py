@@ -59,7 +59,8 @@ def model_labels(c: Case) -> Iterator[Report]:
     yield equal(m.predict(c.w, D.X), c.f.predict(c.w, D.X), bound=0)
     yield equal(m.sample_losses(c.w, D), c.f.loss(c.f.scores(c.w, D.X), D.y))
     level = 0 * c.w  # no score is above another, or above 0
-    yield equal(m.predict(level, D.X), [m.labels[0]] * len(D.y), bound=0)
+    for side in (m, c.f):
+        yield equal(side.predict(level, D.X), [m.labels[0]] * len(D.y), bound=0)
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
 
 

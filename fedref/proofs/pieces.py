@@ -9,6 +9,7 @@ import numpy as np
 from fedref.checks import Report, complex_step_gradient, relative_error
 from fedref.judge.answer import scores
 from fedref.models import CNN, LSTM, lstm
+from fedref.models.base import Model
 from fedref.models.lstm import in_chunks
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
@@ -70,6 +71,13 @@ def blocks(c: Case) -> Iterator[Report]:
     X = c.draw_features(130)
     yield equal(c.model.logits(c.w, X), c.f.scores(c.w, X))
     yield equal(c.model.logits(c.w, X[:0]).shape, (0, *c.model.logits(c.w, X).shape[1:]), bound=0)
+
+
+@proof("Model", "hvp and sample_losses that an own model inherits = the specification's", ONE)
+def base_class(c: Case) -> Iterator[Report]:
+    D = c.real_rows[1]
+    yield equal(Model.hvp(c.model, c.w, c.vs[0], c.D1), c.f.hvp(c.w, c.vs[0], D))
+    yield equal(Model.sample_losses(c.model, c.w, c.D1), c.f.loss(c.f.scores(c.w, D.X), D.y))
 
 
 @proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)

@@ -18,8 +18,10 @@ from fedref.sampling import (
     Sampling,
     adaptation_rows,
     cut,
+    episode,
     make_plan,
     minibatches,
+    stream,
 )
 
 SIZES = np.array([1, 4, 17, 3, 9, 2])
@@ -92,6 +94,16 @@ def edges(c: Case) -> Iterator[Report]:
     for rows in minibatches(c.rng, 300, Sampling(1, steps=1000, batch_size=4), 1000):
         assert len(set(rows.tolist())) == 4, "a step has a row twice"
         assert set(rows.tolist()) <= set(range(300))
+
+
+@proof("plan", "evaluate_unseen: the rows that a new client adapts to, and is tested on", ONE)
+def new_clients(c: Case) -> Iterator[Report]:
+    D, support = c.real_rows[2], []
+    for k in range(3):
+        got = spec.evaluate_unseen(c.f, lambda S: support.append(S) or c.w, D, 0.5, 7, k)  # type: ignore[func-returns-value]
+        S, Q = episode(stream(7, "unseen", k), len(D.y), 0.5)
+        yield equal(support[-1].X, D.X[S], bound=0)
+        yield equal(got, spec.evaluate(c.f, c.w, D.rows(Q)), bound=0)
 
 
 @proof("plan", "adaptation_rows: fresh training rows = the specification's stream", ONE)

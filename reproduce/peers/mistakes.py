@@ -13,7 +13,7 @@ import numpy as np
 from cases import answer
 
 from fedref.algorithms.apfl_deng import gradients, mix
-from fedref.conformance import errata, suite
+from fedref.conformance import errata, naming
 from fedref.judge.case import Case, build_model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -109,4 +109,4 @@ def find_names(outputs: Outputs, case: Case) -> tuple[str, ...]:
     """Return the suite's mistakes with which the specification answers what a project did."""
     tags = {name: mistake.tag for name, mistake in errata.MISTAKES.items()}
     near = case.catches or [name for name in tags if tags[name].startswith(f"{case.algorithm} ")]
-    return tuple(name for name in near if suite.explains(outputs, case, "float64", name))
+    return tuple(name for name in near if naming.explains(outputs, case, "float64", name))

@@ -11,12 +11,14 @@ from fedref.commands import main
 from fedref.conformance import drawn
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.suite import InProcess
 from fedref.judge import pose
 from fedref.models import LinearSVM
 
 WRONG = """
 import numpy as np
 from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.suite import InProcess
 
 def grad(model, w, D):
     g = LOOP.grad(model, w, D)
@@ -26,7 +28,7 @@ def grad(model, w, D):
 
 @pytest.mark.parametrize("call", drawn.SUBJECTS)
 def test_fedref_passes(call):
-    found = list(drawn.search(LOOP, len(drawn.SUBJECTS[call]) * 2, call, seed=3))
+    found = list(drawn.search(InProcess(LOOP), len(drawn.SUBJECTS[call]) * 2, call, seed=3))
     assert [name for name, _, _ in found if name == call]
     assert [drawn.by_hand(failure) for _, _, failure in found if failure] == []
 
@@ -54,7 +56,7 @@ def test_rounds_are_shown_with_the_lines_that_ran():
             out = LOOP.round(algorithm, model, hyper, state, data, plan)
             return out | {"server": out["server"] | {"w": 2 * out["server"]["w"]}}
 
-    ((_, _, failure),) = drawn.search(Twice(), 50, "fedavg round")
+    ((_, _, failure),) = drawn.search(InProcess(Twice()), 50, "fedavg round")
     shown = drawn.by_hand(failure)
     assert f"{spec.fedavg.__code__.co_firstlineno}"[:2] in shown
     assert "w_k = w_k - eta * f.grad(w_k, D)" in shown
@@ -73,7 +75,7 @@ def test_what_a_backend_does_not_offer_is_not_counted():
         def loss(self, model, w, D):
             raise NotImplementedError
 
-    assert list(drawn.search(Nothing(), 5)) == []
+    assert list(drawn.search(InProcess(Nothing()), 5)) == []
 
 
 def test_the_list_names_cases_and_what_they_catch(capsys):
@@ -88,5 +90,5 @@ def test_the_list_names_cases_and_what_they_catch(capsys):
 def test_a_second_reading_passes():
     """FedMAML that is tested with θ′ is in no golden case; only drawn ones have it."""
     pytest.importorskip("torch")
-    found = list(drawn.search(load_backend("torch"), 30, "fedmaml evaluate"))
+    found = list(drawn.search(InProcess(load_backend("torch")), 30, "fedmaml evaluate"))
     assert [failure for *_, failure in found] == [None]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedref.commands import main
-from fedref.conformance import report, suite, vectors
+from fedref.conformance import naming, report, suite, vectors
 from fedref.conformance.backends import INSTALL, load_backend
 from fedref.conformance.errata import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
@@ -97,7 +97,7 @@ def test_the_readmes_example_runs_as_written(tmp_path, monkeypatch, capsys):
     for name, text in (("first_order", source), ("of_one_batch", right)):
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
     results = {
-        name: suite.name_mistakes(suite.run(load_backend(name), CASES), CASES, "float64")
+        name: naming.name_mistakes(suite.run(load_backend(name), CASES), CASES, "float64")
         for name in ("first_order", "of_one_batch")
     }
     for name, mistake in (
