@@ -13,7 +13,7 @@ from running import ROOT, contents, document, main, process, refused, toml
 
 import fedref
 from fedref.experiments import names
-from fedref.experiments.unit import ClientError
+from fedref.experiments.own_code import ClientError
 from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 

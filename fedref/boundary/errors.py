@@ -1,5 +1,8 @@
 """Errors for wrong input: each says what is wrong, where, and what would be right."""
 
+import os
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -44,3 +47,20 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     near = get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{wrong}: {hint}known are {', '.join(names)}"
+
+
+#: Where code lies that no user wrote: this package, Python's library, installed packages.
+FOREIGN = tuple(
+    os.path.join(folder, "")
+    for folder in (
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
+    )
+)  # fmt: skip
+
+
+def own_line(error: BaseException) -> tuple[str, int] | None:
+    """Return the file and line of the innermost code of a user in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
+    return (own[-1].filename, own[-1].lineno or 0) if own else None

@@ -104,7 +104,7 @@ def overview(results: Sequence[Result], cases: Sequence[Case]) -> list[str]:
     rows = [f"{'':28}{PASSED:>8}{FAILED:>8}{NOT_OFFERED:>13}"] if offered else []
     for subject, own in offered.items():
         rows.append(f"{subject:28}{own[PASSED]:8}{own[FAILED]:8}{own[NOT_OFFERED]:13}")
-    return [*rows, ""] if rows else []
+    return rows
 
 
 def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[str], list[Result]]:

@@ -9,8 +9,6 @@ function and algorithm, and each that fails, is asked twice: answers may not dep
 """
 
 import io
-import sysconfig
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
@@ -19,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import fedref
-from fedref.boundary.errors import ConfigError
+from fedref.boundary.errors import ConfigError, own_line
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.tensors import Tensors
@@ -141,19 +138,10 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     return Answer(outputs, remarks=remarks)
 
 
-#: Where code lies that is no backend: fedref, Python's library, installed packages.
-FOREIGN = (
-    str(Path(fedref.__file__).parent),
-    sysconfig.get_path("stdlib"),
-    sysconfig.get_path("purelib"),
-)
-
-
 def place_of(error: BaseException) -> str:
     """Return the last line of the backend's own code in an error's traceback, " (FILE:LINE)", or ""."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
-    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    place = own_line(error)
+    return f" ({Path(place[0]).name}:{place[1]})" if place else ""
 
 
 def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -43,7 +43,7 @@ def import_name(name: str) -> Any:
         thing: Any = import_module(module)
         for word in attribute.split("."):
             thing = getattr(thing, word)
-    except Exception as error:  # the module may raise anything when it runs
+    except (Exception, SystemExit) as error:  # the module may raise anything when it runs
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
             "with MODULE.py in the current folder or installed"

@@ -12,17 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import AnyAlgorithm, ClientResult, State
+from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms.fedprox import dissimilarity
-from fedref.boundary.errors import FedrefError
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
+from fedref.experiments.own_code import (
+    careful_clients,
+    check_samples,
+    check_server,
+    errors_of_own_code,
+    is_own,
+)
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import cost
 from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation
-from fedref.rounds.loop import pool, run_clients, run_round
+from fedref.rounds.loop import pool, run_round
 from fedref.rounds.metrics import TOTALS
 from fedref.sampling import Plan, Sampling, make_plan, stream
 
@@ -141,6 +147,14 @@ def iterate_rounds(
     say: Say = lambda text: None,
     engine: Engine = LOCAL,
 ) -> Iterator[Record]:
+    """Run the rounds of a unit as `run_rounds` does; what own code raises is an error."""
+    with errors_of_own_code(unit.algorithm, loaded.model):
+        yield from run_rounds(unit, loaded, record, say, engine)
+
+
+def run_rounds(
+    unit: Unit, loaded: LoadedExperiment, record: Record | None, say: Say, engine: Engine
+) -> Iterator[Record]:
     """Run the rounds of a unit that `record` does not have yet; yield the record after each.
 
     Stops early if parameters or an evaluated loss are no longer finite. The status is then
@@ -151,6 +165,9 @@ def iterate_rounds(
     trained = training_federation(algorithm, loaded.federation, unit.seed)
     work = careful_clients(experiment.on_failure, say)
 
+    if is_own(model):
+        w, some = model.init(stream(unit.seed, "init")), loaded.federation.train.rows[:4]
+        check_samples(model, w.astype(dtype), loaded.federation.batch(some, dtype))
     if record is None:
         w = model.init(stream(unit.seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
@@ -168,6 +185,8 @@ def iterate_rounds(
         state, log = engine.round(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work
         )
+        if is_own(algorithm):
+            check_server(algorithm, record.state.server, state.server)
         due = last or (t + 1) % experiment.eval_every == 0
         row, problem = {}, problem_in_parameters(state, plan)
         kept: list[Scores] = []
@@ -211,58 +230,6 @@ def plan_for(
     if algorithm.pooled:
         sampling = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
     return make_plan(sampling, sizes, round, seed, algorithm.roles)
-
-
-class ClientError(FedrefError):
-    """A client's work failed: names the client, the round and the reason."""
-
-
-def careful_clients(on_failure: str = "fail", say: Say = lambda text: None, **how: Any) -> Any:
-    """Return a `run_clients` that runs the clients one by one if one fails, to name it or drop it."""
-
-    def work(algorithm: Any, model: Model, sent: Any, states: Any, data: Any) -> Any:
-        try:
-            return run_clients(algorithm, model, sent, states, data, **how)
-        except Exception as error:
-            failure = error
-        results: list[ClientResult | None] = []
-        counts = []
-        for k, state in enumerate(states):
-            try:
-                one = data.subset_rows([k])
-                (result,), count = run_clients(algorithm, model, sent, [state], one, stack=False)
-            except Exception as error:
-                reason = (
-                    f"client {data.clients[k]} failed in round {data.round + 1}: "
-                    f"{type(error).__name__}: {error}"
-                )
-                if on_failure != "drop":
-                    raise ClientError(reason) from error
-                result, count = None, cost.Counts()
-                say(f"{reason}; it is dropped")
-            results.append(result)
-            counts.append(count)
-        if None not in results and how.get("stack") is not False:
-            how["stack"] = False  # from now on, and this is said once
-            say(
-                f"{type(algorithm).__name__} fails for several clients at once, and not for one "
-                f"({place_of(failure)}): clients are run one by one, which takes longer. `step` gets "
-                "arrays with leading axes of clients: see help(fedref.algorithm.Algorithm)"
-            )
-        return results, cost.total(counts)
-
-    return work
-
-
-def place_of(error: BaseException) -> str:
-    """Return an error with the file and line of the innermost code that is not of a library."""
-    place, trace = "", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in file and "/fedref/" not in file:
-            place = f"{file}, line {trace.tb_lineno}: "
-        trace = trace.tb_next
-    return f"{place}{type(error).__name__}: {error}"
 
 
 # ---- evaluations ---------------------------------------------------------------------------------

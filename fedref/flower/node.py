@@ -31,8 +31,9 @@ from fedref.datasets.manifest import check_federation, read_affine
 from fedref.datasets.partition import offsets
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
+from fedref.experiments.own_code import careful_clients
 from fedref.experiments.parallel import run_single_threaded
-from fedref.experiments.unit import careful_clients, units
+from fedref.experiments.unit import units
 from fedref.flower import messages
 from fedref.flower.messages import (
     ClientAnswer,

@@ -1,4 +1,7 @@
-"""The suite: fedref passes, every wrong answer is reported, and no backend brings the suite down."""
+"""The suite: fedref passes, every wrong answer is reported, and no backend brings the suite down.
+
+Long because each thing that a backend may do stands beside what the suite then says.
+"""
 
 import json
 import os

@@ -196,4 +196,4 @@ def test_a_unit_that_fails_in_a_worker_is_the_error_of_the_run(here, capsys):
     path = write(here / "t.toml", table)
     for workers in (1, 2):
         line = refused(capsys, "run", path, "-q", "-o", f"{workers}", "--workers", workers)
-        assert re.search(r"client \d failed in round 1: ZeroDivisionError: no", line)
+        assert re.search(r"client \d failed in round 1: .*ZeroDivisionError: no", line)

@@ -148,7 +148,7 @@ def test_clients_that_fail_can_be_dropped_and_are_named_and_counted():
     how = {"algorithm": FailsOnLarge, "progress": Progress(message=told.append)}
     run = fedref.run(document(rounds=5, on_failure="drop"), **how)
     failed = [row["failed"] for row in run.records[0].rows]
-    form = r"client [01] failed in round (\d): ZeroDivisionError: too large; it is dropped"
+    form = r"client [01] failed in round (\d): .*ZeroDivisionError: too large; it is dropped"
     rounds = [int(re.fullmatch(form, text)[1]) for text in told]
     assert failed == [sum(t <= n for t in rounds) for n in range(6)]
     assert failed[-1] > 0

@@ -99,7 +99,7 @@ def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "FedAvg": "passed", "FedAvg, a batch of one row": "not run", "server's Adam": "differs",
         "MAML": "not run", "FedProx": "wrong",
     }  # fmt: skip
-    assert rows["FedAvg, a batch of one row"]["what"] == "raised ValueError: too long"
+    assert rows["FedAvg, a batch of one row"]["what"] == "raised ValueError: too long (fake.py:6)"
     assert rows["MAML"]["what"] == "the adapter does not offer it"
     assert rows["FedProx"]["what"].startswith(
         "`fake.py:1`: there is no penalty; fedref with “the penalty's gradient is zero” gives the same to "
