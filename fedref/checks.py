@@ -388,7 +388,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
 
     gradient : ∇f is the complex step of the loss. hvp : Hv is `dual_hvp` of the loss. Where the loss takes
     no dual numbers, it is the complex step of ∇f, and a central difference of it, which is right to 1e-6:
-    a gradient may be right at real w alone.
+    a gradient may be right at real w alone. A network of torch's takes real w alone: Taylor slopes 2 and 3.
     symmetric : u·Hv = v·Hu. stack : three points at once are a loop over them. rows : their order does
     not matter. padding : nor do rows of weight 0.
     """
@@ -414,9 +414,12 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
     def with_batch(D: Batch) -> Report:
         return report(np.max([_error(*pair) for pair in zip(derivatives(w, v, D), here)]))
 
-    return {
-        "gradient": against(partial(complex_step_gradient, f), g),
-        "hvp": report(_hvp_error(model, w, v, D, Hv, bound)),
+    derived = {"gradient": Report(0.0, taylor_slope(f, g, w, v), 2, bound),
+               "hvp": Report(0.0, taylor_slope(f, g, w, v, Hv), 3, bound)}  # fmt: skip
+    if model.takes_complex:
+        derived = {"gradient": against(partial(complex_step_gradient, f), g),
+                   "hvp": report(_hvp_error(model, w, v, D, Hv, bound))}  # fmt: skip
+    return derived | {
         "symmetric": report(abs(u @ Hv - v @ Hu) / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), TINY)),
         "stack": stack_equals_loop(derivatives, np.stack([w, 2 * w, -w]), np.stack([v, u, -v])),
         "rows": with_batch(Batch(D.X[::-1], D.y[::-1], s[::-1])),

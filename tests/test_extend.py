@@ -24,7 +24,7 @@ SECTION = (
     .partition("\n## ")[0]
 )
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
-MINE, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
+MINE, NET, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
 (COMMAND,) = (shlex.split(text)[1:] for kind, text in BLOCKS if kind == "sh")
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -254,3 +254,13 @@ def test_entry_points_of_packages_are_names_and_a_file_names_all(mine, monkeypat
     assert "did you mean 'ditto'?" in refused(capsys, "run", "dito")
     assert main("run", "a/config.toml", "--out", "b", "--quiet") == 0
     assert contents(mine / "a") == contents(mine / "b")
+
+
+def test_a_network_of_torchs_runs_as_printed():
+    pytest.importorskip("torch", reason="pip install torch")
+    scope = {"__name__": "printed"}
+    exec(NET, scope)
+    how = {**FEW, "algorithm": ["fedavg", "per-fedavg"]}
+    run = fedref.run(**how, data=(X, Y, CLIENT), model=scope["Net"])
+    assert [len(record.rows) for record in run.records] == [3, 3]
+    assert NET.count("\n") <= 13

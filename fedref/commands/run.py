@@ -61,7 +61,7 @@ def run(
     what : algorithms, or a TOML file, or both; all: every algorithm
     data : data set (see `fedref data list`), or a path to your own (see `fedref data --help`)
     split : split rule (see `fedref data rules`), or a manifest.json
-    model : logistic, binary-logistic, svm, mlp, cnn, lstm, or MODULE:NAME
+    model : logistic, binary-logistic, svm, mlp, cnn, lstm, or MODULE:NAME (a torch.nn.Module, too)
     seeds : one seed, or several: 0:3 is 0, 1, 2
     set : any value, e.g. split.users=10; the keys are below
     out : run directory (default runs/TIME-NAME); a run that was begun there goes on

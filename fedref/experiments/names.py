@@ -21,6 +21,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Entry
 from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
+from fedref.experiments import torch_model
 from fedref.models import MODELS, Model
 from fedref.rounds.federation import Source
 
@@ -60,12 +61,16 @@ def entry_points_of(kind: str) -> dict[str, str]:
 def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
     known, base = KINDS[kind]
+    if kind == "model" and torch_model.is_module(name):
+        return torch_model.model_class(name)
     thing = name if isinstance(name, type) else Entry("name", str).check(name, kind)
     if isinstance(name, str):
         more = {} if name in known else entry_points_of(kind)
         if name not in known and not MODULE_NAME.fullmatch(more.get(name, name)):
             raise ConfigError(unknown(kind, name, {*known, *more}))
         thing = known[name] if name in known else import_name(more.get(name, name))
+    if kind == "model" and torch_model.is_module(thing):
+        return torch_model.model_class(thing)
     if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
         raise ConfigError(
             f"{kind} {importable_name(name)!r}: is not {'an' if kind == 'algorithm' else 'a'} {kind}, "
@@ -109,6 +114,11 @@ def require_importable(*things: Any) -> None:
     """Refuse objects that config.toml cannot name, because the run could not be resumed."""
     for thing in things:
         name = importable_name(thing)
+        if torch_model.is_module(thing) and not inspect.isclass(thing):
+            raise ConfigError(
+                f"an object of {name} has no name for config.toml, so the run could not be resumed; "
+                "expected its class, MODULE:NAME of the object, or no `out`"
+            )
         hidden = name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name
         if is_in_memory(thing):
             raise ConfigError(

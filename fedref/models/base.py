@@ -33,10 +33,12 @@ class Model(ABC):
     """A model as a run needs it. A subclass writes `d`, `init`, `loss`, `grad` and `predict`.
 
     inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
+    takes_complex : whether `loss` and `grad` take complex w, so that complex steps check them.
     features : how many a sample has. l2 : the weight of the L2 term in `loss` and `grad`.
     """
 
     inputs: ClassVar[str] = "numbers"
+    takes_complex: ClassVar[bool] = True
     features: Any
     l2: float = 0.0
 

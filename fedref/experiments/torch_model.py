@@ -1,0 +1,217 @@
+"""A torch.nn.Module as a model: its parameters are w; the loss is cross-entropy, derived by torch.
+
+It lives beside the experiments, not among the models: those are fedref's own, by hand. torch is imported
+only when a module is given. Clients are computed one by one on one thread, so that no number depends on
+how many work at once; the plans, algorithms, checks and tables are those of every model.
+"""
+
+import copy
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, field, fields, make_dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError
+from fedref.models.base import SoftmaxLogits, mean_weights
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+#: A module is computed with by one thread at a time: torch puts the parameters into it meanwhile.
+LOCK = threading.Lock()
+
+
+def is_module(thing: Any) -> bool:
+    """Return whether a thing is a torch.nn.Module, the class or an object; torch stays unimported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return isinstance(thing, torch.nn.Module) or (
+        inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
+    )
+
+
+@cache
+def model_class(module: Any) -> Any:
+    """Return the model's class of a module's class, whose arguments are its fields, or of a module."""
+    arguments = inspect.signature(module).parameters.values() if inspect.isclass(module) else ()
+    own = []
+    for given in arguments:
+        if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+            continue
+        usual = MISSING if given.default is given.empty else given.default
+        kind = type(usual) if given.annotation is given.empty else given.annotation
+        if given.name not in ("features", "classes"):
+            own.append(
+                (given.name, kind, field(default=usual) if usual is not MISSING else field())
+            )
+    cls = module if inspect.isclass(module) else type(module)
+    names = tuple(given.name for given in arguments)
+    return make_dataclass(
+        cls.__name__,
+        [("features", int), ("classes", int), *own, ("l2", float, field(default=0.0))],
+        bases=(TorchModel,), frozen=True, kw_only=True,
+        namespace={"module": module, "arguments": names, "__module__": cls.__module__},
+    )  # fmt: skip
+
+
+class TorchModel(SoftmaxLogits):
+    """The model of a module, which returns the logits (B, classes) of rows (B, features)."""
+
+    module: ClassVar[Any]
+    arguments: ClassVar[tuple[str, ...]]  # of the module's class
+    takes_complex: ClassVar[bool] = False
+
+    def __reduce__(self) -> Any:
+        return rebuild, (self.module, {f.name: getattr(self, f.name) for f in fields(self)})  # type: ignore[arg-type]
+
+    def __copy__(self) -> Any:
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    @cached_property
+    def net(self) -> Any:
+        """The module, with nothing in it but parameters: what else it kept would be shared by clients."""
+        import torch
+
+        torch.set_num_threads(1)
+        net: Any = self.module
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            if inspect.isclass(net):
+                net = net(**{name: getattr(self, name) for name in self.arguments})
+            net = copy.deepcopy(net)
+        for name, part in net.named_modules():
+            if "Dropout" in type(part).__name__ and part.p:
+                raise ConfigError(
+                    f"{self}: {name} draws at random; a loss is a function of w and D: p = 0"
+                )
+        for name, _ in net.named_buffers():
+            raise ConfigError(
+                f"{self}: {name} is a buffer that training changes, and clients would share: use "
+                "GroupNorm or LayerNorm for BatchNorm"
+            )
+        for name, x in net.named_parameters():
+            if not x.requires_grad:
+                raise ConfigError(f"{self}: {name} is not trained: all parameters are the vector w")
+        return net
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.net.named_parameters())
+
+    @cached_property
+    def d(self) -> int:
+        return sum(x.numel() for x in self.parameters.values())
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """One part: which of a module's parameters make up a unit is not known. Each is one."""
+        return ((1, self.d),)
+
+    def init(self, rng: np.random.Generator) -> Array:
+        """Return the parameters as their modules draw them; those without `reset_parameters` stay."""
+        import torch
+
+        with LOCK, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**62)))
+            for part in self.net.modules():
+                if hasattr(part, "reset_parameters"):
+                    part.reset_parameters()
+            ws = [x.detach().double().ravel() for x in self.parameters.values()]
+            return np.asarray(torch.cat(ws).numpy())
+
+    def compute(
+        self, f: Callable[..., Any], w: Array, *rows: tuple[Array, int], shape: Any
+    ) -> Array:
+        """Return f of torch's arrays, point by point of their leading axes. rows : (array, own axes)."""
+        import torch
+
+        if w.dtype.kind == "c":
+            raise TypeError("a torch module takes real w: compare with Taylor slopes")
+        pairs = [(w, 1), *rows]
+        lead = np.broadcast_shapes(*(x.shape[: x.ndim - own] for x, own in pairs))
+        whole = [np.broadcast_to(x, (*lead, *x.shape[x.ndim - own :])) for x, own in pairs]
+        out = np.zeros((*lead, *shape), w.dtype)
+        with LOCK:
+            for i in np.ndindex(lead):
+                point = [torch.from_numpy(np.array(x[i])) for x in whole]
+                out[i] = f(point[0].requires_grad_(), *point[1:]).detach().numpy()
+        return out
+
+    def z(self, w: Any, X: Any) -> Any:
+        from torch.func import functional_call
+
+        at, own = 0, {}
+        for name, x in self.parameters.items():
+            own[name] = w[at : at + x.numel()].view_as(x)
+            at += x.numel()
+        z = functional_call(self.net, own, (X,))
+        if z.shape != (len(X), self.classes):
+            raise ConfigError(
+                f"{self}: forward returns {tuple(z.shape)}, expected {(len(X), self.classes)}"
+            )
+        return z
+
+    def logits(self, w: Array, X: Array) -> Array:
+        return self.compute(self.z, w, (self.cast(X, w), 2), shape=(X.shape[-2], self.classes))
+
+    def objective(self, w: Any, X: Any, y: Any, c: Any) -> Any:
+        import torch.nn.functional as F
+
+        losses = F.cross_entropy(self.z(w, X), y, reduction="none")
+        return (c * losses).sum() + self.l2 / 2 * (w @ w)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
+        return self.compute(
+            lambda w, *D: differentiate(self.objective(w, *D), w),
+            w,
+            *self.rows(w, D),
+            shape=(self.d,),
+        )
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
+
+        def product(w: Any, v: Any, *D: Any) -> Any:
+            g = differentiate(self.objective(w, *D), w, create_graph=True)
+            return differentiate(g @ v, w)
+
+        return self.compute(product, w, (v.astype(w.dtype), 1), *self.rows(w, D), shape=(self.d,))
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        def product(w: Any, X: Any, r: Any) -> Any:
+            return differentiate((self.z(w, X) * r).sum(), w)
+
+        return self.compute(
+            product, w, (self.cast(X, w), 2), (r.astype(w.dtype), 2), shape=(self.d,)
+        )
+
+    def rows(self, w: Array, D: Batch) -> Iterator[tuple[Array, int]]:
+        """Yield X, y and the weights c of a batch, each with the number of its own axes."""
+        c = np.broadcast_to(mean_weights(D, w.dtype), D.y.shape)
+        yield from ((self.cast(D.X, w), 2), (D.y.astype(np.int64), 1), (c, 1))
+
+    @staticmethod
+    def cast(X: Array, w: Array) -> Array:
+        return X.astype(w.dtype, copy=False)
+
+
+def differentiate(y: Any, w: Any, create_graph: bool = False) -> Any:
+    """Return ∂y/∂w; 0 where y does not depend on w."""
+    import torch
+
+    if not y.requires_grad:
+        return torch.zeros_like(w)
+    grads: Any = torch.autograd.grad(y, [w], materialize_grads=True, create_graph=create_graph)
+    return grads[0]
+
+
+def rebuild(module: Any, given: dict[str, Any]) -> Any:
+    return model_class(module)(**given)
