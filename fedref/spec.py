@@ -97,6 +97,10 @@ class Client(NamedTuple):
     draws: int = 1  # how often it was drawn, where clients are drawn with replacement
     straggler: bool = False  # too slow for all its epochs; `steps` are those that it did
 
+    @property
+    def n(self):
+        return len(self.data.y)
+
 
 def stream(seed, purpose, *key):
     """Return a random generator for one purpose, independent of all others; key : (round, client)."""
@@ -142,7 +146,7 @@ def drop_stragglers(rounds):
 
 def sample_weights(clients):
     """p_k = n_k/Σn_k over those that took part [apfl eq.1]."""
-    n = np.array([client.draws * len(client.data.y) for client in clients])
+    n = np.array([client.draws * client.n for client in clients])
     return n / n.sum()
 
 

@@ -362,3 +362,19 @@ def test_an_own_model_whose_loss_takes_no_dual_numbers_passes():
     w, v = np.random.default_rng(0).normal(size=(2, model.d))
     D = Batch(np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([0, 1]))
     assert all(r.ok for r in checks.check_model(strategies.Problem(model, w, v, D)).values())
+
+
+def test_a_step_that_writes_into_what_it_is_given_is_told_with_its_line():
+    class Writes(FedAvg):
+        def step(self, model, sent, local, D):
+            local -= self.lr * model.grad(local, D)
+            return local
+
+    def mine(f, w, rounds):
+        for _ in rounds:
+            yield w
+
+    with pytest.raises(
+        ValueError, match=r"test_checks\.py, line \d+: .*write w = w - x for w -= x"
+    ):
+        checks.check_rounds(Writes(), mine, draws=5)

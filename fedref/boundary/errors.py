@@ -64,3 +64,21 @@ def own_line(error: BaseException) -> tuple[str, int] | None:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
     return (own[-1].filename, own[-1].lineno or 0) if own else None
+
+
+def place_of(error: BaseException) -> str:
+    """Return an error with the file and line of the innermost code that is no library's."""
+    place = own_line(error)
+    return f"{f'{place[0]}, line {place[1]}: ' if place else ''}{type(error).__name__}: {error}"
+
+
+def tell_error(error: BaseException) -> str:
+    """Return an error of a user's code in one line; of a write into what is read-only, what to write."""
+    if isinstance(error, FedrefError):
+        return str(error)
+    if "read-only" in str(error):
+        return (
+            f"{place_of(error)}. It writes into an array that it was given, which others read, too: "
+            "write w = w - x for w -= x, or work on a copy"
+        )
+    return place_of(error)

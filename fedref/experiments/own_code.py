@@ -12,7 +12,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import ClientResult
-from fedref.boundary.errors import FedrefError, own_line
+from fedref.boundary.errors import FedrefError, place_of, tell_error
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -130,24 +130,6 @@ def run_one_by_one(
         results.append(result)
         counts.append(count)
     return results, cost.total(counts)
-
-
-def tell_error(error: BaseException) -> str:
-    """Return an error in one line; of a write into what is read-only, what to write."""
-    if isinstance(error, OwnCodeError):
-        return str(error)
-    if "read-only" in str(error):
-        return (
-            f"{place_of(error)}. It writes into an array that it was given, which others read, too: "
-            "write w = w - x for w -= x, or work on a copy"
-        )
-    return place_of(error)
-
-
-def place_of(error: BaseException) -> str:
-    """Return an error with the file and line of the innermost code that is no library's."""
-    place = own_line(error)
-    return f"{f'{place[0]}, line {place[1]}: ' if place else ''}{type(error).__name__}: {error}"
 
 
 @contextmanager
