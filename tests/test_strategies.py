@@ -331,3 +331,13 @@ def test_without_hypothesis_it_says_what_to_install(tmp_path):
     said = done.stderr.splitlines()
     assert ['pip install "fedref[strategies]"' in line for line in said] == [True] * len(commands)
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_fails_now_and_then_is_a_failure():
+    calls = []
+
+    def fails(x):
+        calls.append(x)
+        return len(calls) == 3
+
+    assert strategies.smallest(strategies.arrays(2), fails, 20) is not None

@@ -27,7 +27,7 @@ COMMON = {
     "data_dir": "the folder of data sets, as DIR/NAME/... (default: that of the environment variable "
     "FEDREF_DATA)",
     "set": "KEY=VALUE, as split.users=10; may be given several times",
-    "workers": "processes that share the run; so do commands that are given the same directory",
+    "workers": "processes that share the run",
     "threads": "threads for the clients of a round where the model is large (default: the processors, "
     "divided by the workers); 1: none",
     "checkpoint_every": "seconds between checkpoints; 0: after every round",

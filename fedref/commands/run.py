@@ -115,9 +115,9 @@ def run(
         return 0
     if out is None:
         out = run_directory.new_directory(experiment.name)
-    run_directory.begin_run(experiment, out)
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    with run_directory.disk_errors(out, resumable=True):
+    with run_directory.owned(out), run_directory.disk_errors(out, resumable=True):
+        run_directory.begin_run(experiment, out, say)
         if not silent:
             say(f"results go to {out}/")
             first = load_experiment(units(experiment)[0].experiment, loader)
@@ -146,11 +146,11 @@ def resume(
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
-    if differs := run_directory.compare_environment(directory):
-        say(f"{directory}: {differs}")
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
     how["changed_code"] = changed_code
-    with run_directory.disk_errors(directory, resumable=True):
+    with run_directory.owned(directory), run_directory.disk_errors(directory, resumable=True):
+        if differs := run_directory.compare_environment(directory):
+            say(f"{directory}: {differs}")
         return run_and_report(experiment, directory, Loader(data_dir), quiet, json, **how)
 
 

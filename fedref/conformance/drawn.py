@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import FedProx
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, serialise, suite
 from fedref.conformance.backends.reference import LOOP
@@ -330,7 +331,10 @@ def shorten(lines: list[str], most: int, what: str) -> list[str]:
     ]
 
 
-TEST = '''
+MARK = "# written by fedref conformance --save"
+TEST = '''# written by fedref conformance --save
+
+
 def test_drawn():
     """{said}"""
     from numpy import array, float64, int64, int32
@@ -348,6 +352,12 @@ def save(failure: Failure, backend: str, path: Path) -> None:
     case, file = failure.case, io.BytesIO()
     named: Any = {f"in.{n}": x for n, x in case.inputs.items()}
     np.savez(file, **named | {f"out.{n}": x for n, x in case.outputs.items()})
+    for suffix in (".npz", ".py"):
+        here = path.with_suffix(suffix)
+        if here.exists() and MARK not in (here.read_text("utf-8") if suffix == ".py" else MARK):
+            raise ConfigError(
+                f"--save {here}: exists, and fedref did not write it; expected another name"
+            )
     write_or_raise(path.with_suffix(".npz"), file.getvalue())
     said = report.describe_failure(failure.result)
     text = TEST.format(said=said, case=repr(case), backend=backend)

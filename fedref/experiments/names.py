@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from hashlib import sha256
 from importlib import import_module
@@ -18,7 +18,7 @@ from typing import Any
 
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import FOREIGN, ConfigError, unknown
 from fedref.boundary.values import Entry
 from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.experiments import torch_model
@@ -133,14 +133,29 @@ def require_importable(*things: Any) -> None:
 
 
 def own_code(things: Iterable[Any]) -> dict[str, str]:
-    """Return MODULE:NAME → the SHA-256 of the module's file, of what is not fedref's own."""
-    hashes = {}
+    """Return name → the SHA-256 of a user's module: MODULE:NAME of things, and modules that they import."""
+    hashes, seen = dict[str, str](), set[str]()
     for thing in things:
-        module = sys.modules.get(getattr(thing, "__module__", ""))
-        file = getattr(module, "__file__", None)
-        if file and not thing.__module__.startswith("fedref."):
-            hashes[importable_name(thing)] = sha256(Path(file).read_bytes()).hexdigest()
+        name = getattr(thing, "__module__", "")
+        for module in imported_by(name, seen):
+            own = importable_name(thing) if module == name else module
+            file = Path(str(sys.modules[module].__file__))
+            hashes[own] = sha256(file.read_bytes()).hexdigest()
     return hashes
+
+
+def imported_by(name: str, seen: set[str]) -> Iterator[str]:
+    """Yield a user's module, and the user's modules that it, and what it imports, has names of."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if name in seen or not file or file.startswith(FOREIGN):
+        return
+    seen.add(name)
+    yield name
+    for value in list(vars(module).values()):
+        other = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        if isinstance(other, str):
+            yield from imported_by(other, seen)
 
 
 def default_run_name(data: Any) -> str:

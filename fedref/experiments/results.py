@@ -63,8 +63,15 @@ class Run(NamedTuple):
 
     def __str__(self) -> str:
         """Return the text that `fedref run` prints: the table, and a note on what it does not show."""
-        texts = heading(self), markdown(printed_table(self)), self.note
+        texts = heading(self), markdown(printed_table(self)), self.note, self.warning
         return "\n\n".join(filter(None, texts))
+
+    @property
+    def warning(self) -> str:
+        """A sentence for a table in which some rows are not done, or have fewer seeds than others."""
+        if all(row["status"] in ("done", "diverged") for row in self.summary()):
+            return ""
+        return "Not all units are done: what a row shows is of the seeds and rounds that it has."
 
     # -- rows and tables
 
@@ -122,7 +129,7 @@ class Run(NamedTuple):
                     numbers[f"unseen{end}"] = spreads(seeds, column)[:, 2]
             numbers["test_loss"] = spreads(seeds, "test_loss")[:, 2]
             place = {k: v for k, v in units[title].columns.items() if k != "seed"}
-            status = "diverged" if any(t["diverged"].any() for t in seeds.values()) else "done"
+            status = self.status_of(title)
             cells = {
                 k + end: float(x) for k, v in numbers.items() for end, x in zip(("", "_sd"), v)
             }
@@ -130,9 +137,24 @@ class Run(NamedTuple):
                 k: float(np.mean([t[k][-1] for t in seeds.values()]))
                 for k in ("bytes_down", "bytes_up")
             }
+            if len(seeds) == 1:  # a single number has no deviation
+                cells |= {k: nan for k in cells if k.endswith("_sd")}
             counts = {"status": status, "seeds": len(seeds)}
             rows.append({**empty, **place, **counts, **cells, **sent, "title": title})
         return rows
+
+    def status_of(self, title: str) -> str:
+        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)"."""
+        records = [r for unit, r in zip(self.units, self.records) if unit.title == title]
+        if any(record.status == "diverged" for record in records):
+            return "diverged"
+        whole = self.experiment.rounds  # a sweep over rounds has its own at each point
+        whole = next((u.experiment.rounds for u in self.units if u.title == title), whole)
+        missing = len(records) < len(self.experiment.seeds)
+        least = 0 if missing else min(record.round for record in records)
+        if all(record.status == "done" for record in records) and not missing:
+            return "done"
+        return f"stopped ({least} of {whole})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
@@ -306,9 +328,12 @@ def printed_table(run: Run) -> list[list[str]]:
     unit, size = ("kB", 1e3) if any(0 < b < 5e3 for pair in sent for b in pair) else ("MB", 1e6)
     table = [
         [
-            row["title"] + " (diverged)" * (row["status"] == "diverged"),
+            row["title"] + f" ({row['status']})" * (row["status"] != "done"),
             *(
-                " ± ".join(f"{scale * row[a + b + end]:{FORMS[scale]}}" for end in ends)
+                " ± ".join(
+                    f"{scale * row[a + b + end]:{FORMS[scale]}}"
+                    for end in ends[: 1 if row["seeds"] == 1 else 2]
+                )
                 for a, b in names
             ),
             *(f"{b / size:.2f}" for b in pair),

@@ -2,7 +2,7 @@
 
 The folder is the queue. A process takes the first unit that is not complete and that no other process
 holds, goes on from its file, and takes the next. To resume is to do that again; a worker is another
-process that does it, and two terminals may do it at once. An executor sends units' files.
+process that does it. One run at a time owns the folder. An executor sends units' files.
 """
 
 import time
@@ -326,8 +326,9 @@ def run(
     with console as report:
         how: dict[str, Any] = {"executor": executor, "workers": workers, "threads": threads}
         experiment = resolve_experiment(experiment, loader, report.message)
-        if out is not None:
-            run_directory.begin_run(experiment, Path(out))
-        return execute(
-            experiment, None if out is None else Path(out), loader=loader, progress=report, **how
-        )
+        if out is None:
+            return execute(experiment, None, loader=loader, progress=report, **how)
+        place = Path(out).absolute()
+        with run_directory.owned(place):
+            run_directory.begin_run(experiment, place, report.message)
+            return execute(experiment, place, loader=loader, progress=report, **how)

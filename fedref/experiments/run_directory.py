@@ -34,7 +34,7 @@ from fedref.boundary.files import (
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import LoadedExperiment, Record, Unit
+from fedref.experiments.unit import LoadedExperiment, Record, Say, Unit
 from fedref.rounds.threads import blas
 
 #: What a run writes to its directory. The queue says that fedref made it: it is written first.
@@ -79,11 +79,58 @@ def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
 # ---- beginning -----------------------------------------------------------------------------------
 
 
-def begin_run(experiment: Experiment, out: Path) -> None:
+@contextmanager
+def owned(directory: Path) -> Iterator[None]:
+    """Own a run directory, which is made if it is not there; refuse one that another run owns.
+
+    The system's lock on the folder ends with the process, in whatever way that ends.
+    """
+    with disk_errors(directory):
+        make_folder(directory)
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        if not lock_folder(folder):
+            raise FedrefError(
+                f"{directory}: {owner_of(folder)} writes here; wait for it, or use another --out"
+            )
+        yield
+    finally:
+        os.close(folder)
+
+
+def lock_folder(folder: int) -> bool:
+    """Lock an open folder; return False if it is locked."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        return True
+    return True
+
+
+def owner_of(folder: int) -> str:
+    """Return who holds the lock on an open folder: "process 123, since 12:30:59"."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and int(words[5].split(":")[2]) == os.fstat(folder).st_ino:
+                began = time.localtime(os.stat(f"/proc/{words[4]}").st_ctime)
+                return f"process {words[4]}, which runs since {time.strftime('%H:%M:%S', began)},"
+    return "another run"
+
+
+def begin_run(experiment: Experiment, out: Path, say: Say = lambda text: None) -> None:
     """Write config.toml and environment.json; refuse a folder that holds another run's work."""
     algorithms = map(type, experiment.algorithms.values())
     names.require_importable(experiment.model["name"], experiment.data["name"], *algorithms)
     begun = is_begun(experiment, out)
+    if begun and (differs := compare_environment(out)):
+        say(f"{out}: {differs}")
     with disk_errors(out, resumable=True):
         make_folder(out / "checkpoints")
         (out / QUEUE).touch()

@@ -1,12 +1,12 @@
 """Drawn cases: a right backend passes, a wrong one is shown at its smallest."""
 
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from fedref import spec
 from fedref.commands import main
 from fedref.conformance import drawn
 from fedref.conformance.backends import load_backend
@@ -58,7 +58,8 @@ def test_rounds_are_shown_with_the_lines_that_ran():
 
     ((_, _, failure),) = drawn.search(InProcess(Twice()), 50, "fedavg round")
     shown = drawn.by_hand(failure)
-    assert f"{spec.fedavg.__code__.co_firstlineno}"[:2] in shown
+    assert re.search(r"^    1\d\d: ", shown, re.M)
+    assert shown.count("\n") < 40
     assert "w_k = w_k - eta * f.grad(w_k, D)" in shown
     assert failure.case.model["d"] <= 2
 
@@ -92,3 +93,14 @@ def test_a_second_reading_passes():
     pytest.importorskip("torch")
     found = list(drawn.search(InProcess(load_backend("torch")), 30, "fedmaml evaluate"))
     assert [failure for *_, failure in found] == [None]
+
+
+def test_save_overwrites_only_what_it_wrote(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong_b.py").write_text("def loss(model, w, D):\n    return 0.0\n")
+    command = ["conformance", "wrong_b.py", "--random", "5", "--only", "loss", "--save"]
+    assert main([*command, "wrong_b.py"]) == 2
+    assert "exists, and fedref did not write it" in capsys.readouterr().err
+    for _ in range(2):
+        assert main([*command, "found"]) == 1
+    assert (tmp_path / "wrong_b.py").read_text().startswith("def loss")

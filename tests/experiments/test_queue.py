@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -119,12 +120,99 @@ def worker_has_a_unit(pid: int) -> bool:
 
 
 @posix
-def test_two_commands_share_a_run(whole):
+def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
+    """A second command says who is there, and writes nothing; a killed owner leaves no lock."""
     first = started()
-    second = process("resume", "a", "-q")
-    assert [run.communicate()[1] for run in (first, second)] == ["", ""]
-    assert (first.returncode, second.returncode) == (0, 0)
+    before = (Path("a") / "config.toml").read_bytes()
+    other = write(Path("other.toml"), QUICK)
+    for words in (["resume", "a"], ["run", other, "--out", "a"]):
+        line = refused(capsys, *words, "-q")
+        assert re.search(
+            rf"a: process {first.pid}, which runs since \d\d:\d\d:\d\d, writes here", line
+        )
+    assert (Path("a") / "config.toml").read_bytes() == before
+    with suppress(fedref.DataError):  # of a run that has saved nothing yet
+        assert fedref.load_run("a").records  # reading needs no ownership
+    first.kill()
+    first.communicate()
+    assert main("resume", "a", "-q") == 0
     assert contents(Path("a")) == whole
+
+
+def test_threads_of_one_process_are_told_too():
+    def run(lr):
+        try:
+            return fedref.run(QUICK, lr=lr, out="b")
+        except fedref.FedrefError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [*pool.map(run, (0.1, 0.2))]
+    refusals = [text for text in done if isinstance(text, str)]
+    assert refusals
+    assert all("writes here" in text or "already holds a run" in text for text in refusals)
+
+
+@posix
+def test_a_run_that_was_stopped_says_so():
+    first = started(rounds=60)
+    first.send_signal(signal.SIGINT)
+    first.communicate()
+    run = fedref.load_run("a")
+    rows = run.summary()
+    assert [row["status"].partition(" (")[0] for row in rows[:1]] == ["stopped"]
+    assert "Not all units are done" in str(run)
+    alone = [row for row in rows if row["seeds"] == 1]
+    assert alone
+    assert all(np.isnan(row["final_sd"]) for row in alone)
+    assert " ± " not in str(run).splitlines()[4] or rows[0]["seeds"] == 2
+
+
+HELPED = """
+from dataclasses import dataclass
+import helper_of_mine
+from fedref.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    def step(self, model, sent, local, D):
+        return local - helper_of_mine.RATE * model.grad(local, D)
+"""
+
+
+def test_a_helper_that_changed_is_refused(capsys):
+    Path("mine_with_helper.py").write_text(HELPED)
+    Path("helper_of_mine.py").write_text("RATE = 1.0\n")
+    path = write(
+        Path("t.toml"),
+        document(rounds=3, algorithms={"own": {"algorithm": "mine_with_helper:Own"}}),
+    )
+    command = [sys.executable, "-m", "fedref", "run", str(path), "-q", "--out", "c"]
+    env = os.environ | {"PYTHONPATH": str(Path(fedref.__file__).parents[1])}
+    assert subprocess.run(command, env=env).returncode == 0
+    Path("helper_of_mine.py").write_text("RATE = 0.5\n")
+    again = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert "helper_of_mine changed after" in again.stderr
+
+
+def test_run_in_the_same_folder_compares_the_environment(capsys):
+    path = write(Path("t.toml"), QUICK)
+    assert main("run", path, "-q", "--out", "d") == 0
+    environment = Path("d/environment.json")
+    environment.write_text(re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', environment.read_text()))
+    assert main("run", path, "-q", "--out", "d") == 0
+    assert "begun with numpy 1.0, now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "X",
+    [np.ma.masked_array(np.zeros((4, 2)), np.eye(4, 2)), [[1.0, 2], [3], [4, 5], [6, 7]]],
+    ids=["masked", "ragged"],
+)
+def test_arrays_that_are_none_are_refused(X):
+    with pytest.raises(fedref.FedrefError, match=r"masked entries|one length"):
+        fedref.run(algorithm="fedavg", data=(X, np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import unknown
+from fedref.boundary.errors import DataError, unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
 from fedref.datasets.formats import arrays
 from fedref.datasets.formats.arrays import Raw, require
@@ -209,6 +209,14 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
 
 def as_array(value: Any, where: str) -> Array:
     """Return X, y or client as an array; a DataFrame column by column, as its types may differ."""
+    if np.ma.is_masked(value):
+        raise DataError(
+            f"{where}: an array has masked entries; expected numbers: fill them, or drop their rows"
+        )
     if not is_frame(value):
-        return np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}; expected rows of one length") from None
+        return array.astype(str) if array.dtype.kind == "T" else array
     return frame_features(value, range(value.shape[1]), where)
