@@ -56,9 +56,9 @@ def conformance(
           fedref conformance my_backend --random 200                 cases drawn anew; this needs Hypothesis
           fedref conformance --list --only "per-fedavg eq.6"         which cases there are
 
-        The backend runs in the same process as the tests, so it could read the answers or change the tests.
-        A report is evidence only for an honest backend, and only for what was tested. Before you rely on one,
-        run the tests yourself on the code that you mean to use.
+        The backend runs in a process of its own: what it raises, prints, forks or hangs in costs one case.
+        It could read the answers from the files, so a report is evidence only for an honest backend, and only
+        for what was tested. Before you rely on one, run the tests yourself on the code that you mean to use.
 
         `fedref explain NAME` explains a known mistake or an equation that the report names.
 

@@ -116,7 +116,7 @@ def run(
     if out is None:
         out = run_directory.new_directory(experiment.name)
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    with run_directory.owned(out), run_directory.disk_errors(out, resumable=True):
+    with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
         run_directory.begin_run(experiment, out, say)
         if not silent:
             say(f"results go to {out}/")
@@ -148,7 +148,10 @@ def resume(
     experiment = config.read_experiment(directory)
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
     how["changed_code"] = changed_code
-    with run_directory.owned(directory), run_directory.disk_errors(directory, resumable=True):
+    with (
+        run_directory.hold_directory(directory),
+        run_directory.disk_errors(directory, resumable=True),
+    ):
         if differs := run_directory.compare_environment(directory):
             say(f"{directory}: {differs}")
         return run_and_report(experiment, directory, Loader(data_dir), quiet, json, **how)

@@ -276,8 +276,10 @@ def share_of(name: str) -> float:
 def conclude(failure: Any, case: Case, dtype: str) -> Failure:
     """Return the failure with evidence. A backend may pass the case that it failed."""
     if not isinstance(failure, Failure):
-        reason = "answers differently when asked twice"
-        return Failure(case, suite.Result(case.name, case.tag, suite.FAILED, reason=reason))
+        settled, reason = settle(case) or case, "answers differently when asked twice"
+        return Failure(
+            settled, suite.Result(settled.name, settled.tag, suite.FAILED, reason=reason)
+        )
     return Failure(failure.case, naming.describe(failure.result, failure.case, dtype))
 
 

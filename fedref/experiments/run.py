@@ -329,6 +329,6 @@ def run(
         if out is None:
             return execute(experiment, None, loader=loader, progress=report, **how)
         place = Path(out).absolute()
-        with run_directory.owned(place):
+        with run_directory.hold_directory(place):
             run_directory.begin_run(experiment, place, report.message)
             return execute(experiment, place, loader=loader, progress=report, **how)

@@ -80,7 +80,7 @@ def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def owned(directory: Path) -> Iterator[None]:
+def hold_directory(directory: Path) -> Iterator[None]:
     """Own a run directory, which is made if it is not there; refuse one that another run owns.
 
     The system's lock on the folder ends with the process, in whatever way that ends.
