@@ -1,7 +1,8 @@
 """The results of a run: rows of dictionaries, and what is made of them.
 
 `Run.rows` has a row for each unit and round, or one for each unit, evaluated round and client. The CSV
-files, the summary, the notebook's view and data frames are functions of them.
+files, the summary, the notebook's view and data frames are functions of them. Long because every view of
+a run stands beside the rows that it is made of.
 """
 
 import csv
@@ -145,16 +146,13 @@ class Run(NamedTuple):
 
     def status_of(self, title: str) -> str:
         """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)"."""
-        records = [r for unit, r in zip(self.units, self.records) if unit.title == title]
-        if any(record.status == "diverged" for record in records):
-            return "diverged"
-        whole = self.experiment.rounds  # a sweep over rounds has its own at each point
-        whole = next((u.experiment.rounds for u in self.units if u.title == title), whole)
-        missing = len(records) < len(self.experiment.seeds)
-        least = 0 if missing else min(record.round for record in records)
-        if all(record.status == "done" for record in records) and not missing:
-            return "done"
-        return f"stopped ({least} of {whole})"
+        found = [(u.experiment, r) for u, r in zip(self.units, self.records) if u.title == title]
+        states = {record.status for _, record in found}
+        missing = len(found) < len(self.experiment.seeds)
+        if "diverged" in states or (states == {"done"} and not missing):
+            return "diverged" if "diverged" in states else "done"
+        least = 0 if missing else min(record.round for _, record in found)
+        return f"stopped ({least} of {found[0][0].rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
