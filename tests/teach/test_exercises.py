@@ -1,5 +1,8 @@
 """Exercises: a right answer is never rejected, a wrong one never accepted, and the solution never shown."""
 
+import re
+
+import numpy as np
 import pytest
 
 from fedref.boundary.errors import ConfigError
@@ -86,3 +89,49 @@ def test_an_exercise_of_one_s_own():
     for old, new in (("fedavgm", "fedavgn"), ("* v + delta", "* v - delta"), ("trains", "train")):
         with pytest.raises(ConfigError, match=r"mine\.toml: server-step"):
             exercises.read(OWN.replace(old, new, 1), "mine.toml")
+
+
+def judged(name, text):
+    """Return whether an answer in the place of the missing expression is right, and what is said."""
+    head, _, rest = exercises.student_file(exercises.EXERCISES[name]).rpartition("...")
+    right, lines = exercises.verdict(f"{head}{text}{rest}", "answer.py")
+    return right, " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("curvature", "self.hvp(w, v, D)", "the specification's own function"),
+        ("meta-sgd", "f(x[0] - x[1] * f.grad(x[0], S), Q)", "on a drawn case"),
+        ("mask", "(w_s * sigmoid(a)[unit] + w_k).real", "without .real"),
+        ("mask", "w_s * sigmoid(a.real)[unit] + w_k", "without .real"),
+    ],
+)
+def test_what_is_no_answer_is_refused(name, text, words):
+    right, said = judged(name, text)
+    assert not right
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("proximal", "mu / 2 * norm(w - w_t) ** 2"),
+        ("meta-gradient", "[u_i - alpha * h for u_i, h in zip(u, f.hvp(w, u, D2))]"),
+        ("curvature", "gradient(lambda w: self.grad(w, D) @ v, w)"),
+    ],
+)
+def test_other_forms_of_an_answer_are_right(name, text):
+    assert judged(name, text) == (True, "right")
+
+
+def test_numbers_that_differ_far_behind_are_shown_with_all_digits():
+    _, said = judged(
+        "curvature", "(self.grad(w + 1e-6 * v, D) - self.grad(w - 1e-6 * v, D)) / 2e-6"
+    )
+    yours, right = re.search(r"yours gives (.*), right is (.*)", said, re.S).groups()
+    assert yours != right
+
+
+def test_an_array_for_a_tuple_is_taken():
+    assert np.array_equal(exercises.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])
