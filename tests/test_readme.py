@@ -201,8 +201,8 @@ def with_asserts(text: str) -> str:
     return "\n".join(lines)
 
 
-#: All but the one for a Dask cluster, which tests/experiments/test_dask.py runs.
-SNIPPETS = [text for text in PYTHON if "distributed" not in text]
+#: All but those for a Dask cluster and for torch, which test_dask.py and test_extend.py run.
+SNIPPETS = [text for text in PYTHON if "distributed" not in text and "from torch" not in text]
 
 
 @pytest.mark.parametrize("text", SNIPPETS, ids=range(len(SNIPPETS)))

@@ -85,8 +85,12 @@ def hold_directory(directory: Path) -> Iterator[None]:
 
     The system's lock on the folder ends with the process, in whatever way that ends.
     """
+    made = not directory.exists()
     with disk_errors(directory):
         make_folder(directory)
+    if os.name != "posix":  # which locks no folder
+        yield
+        return
     folder = os.open(directory, os.O_RDONLY)
     try:
         if not lock_folder(folder):
@@ -96,6 +100,9 @@ def hold_directory(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+        if made:
+            with suppress(OSError):  # it holds something
+                directory.rmdir()
 
 
 def lock_folder(folder: int) -> bool:
