@@ -219,6 +219,8 @@ def value(claim: Claim, cells: Cells, place: Place, label: str, spec: Spec) -> V
         to = [method]
     elif not to and claim.start is not None:
         return None  # it is the place with which others are compared
+    if to == [method] and there == place and not claim.than:
+        return None  # nothing is compared with itself
     if to and (kept := cells.get(place, difference_name(method, to, claim), claim.quantity)):
         return kept  # where the difference alone was kept
     own = cells.get(place, method, claim.quantity)

@@ -162,3 +162,14 @@ def test_cells_are_read_as_they_were_written(
 )  # fmt: skip
 def test_numbers_as_text(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_a_method_is_not_compared_with_itself() -> None:
+    """Its own level stood in the place of a difference that is 0."""
+    claim = claim_of_fields({"what": "x", "quantity": "q", "of": ["a", "b"], "to": "b"})
+    level = Values(np.array([0.4, 0.6]), 0.5, 0.1, 2)
+    found = Cells([Cell(("D", ""), m, "q", level) for m in "AB"])
+    assert value(claim, found, ("D", ""), "b", METHODS) is None
+    other = value(claim, found, ("D", ""), "a", METHODS)
+    assert other is not None
+    assert other.mean == 0
