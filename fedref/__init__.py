@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 #: Names that are imported at their first use, so that `import fedref` and `fedref --help` are quick.
 LATER = {"Batch": "models.batch", "load_run": "experiments.results", "run": "experiments.run"}
-MODULES = ("algorithm", "algorithms", "checks", "datasets", "experiments", "models", "rounds",
-           "sampling", "tree")  # fmt: skip
+MODULES = ("algorithm", "algorithms", "checks", "conformance", "datasets", "experiments", "judge", "models",
+           "proofs", "rounds", "sampling", "spec", "strategies", "tree")  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -25,3 +25,7 @@ def __getattr__(name: str) -> Any:
     if name in MODULES:
         return import_module(f"fedref.{name}")
     raise AttributeError(f"module 'fedref' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *MODULES, "__version__"])

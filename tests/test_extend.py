@@ -264,3 +264,19 @@ def test_a_network_of_torchs_runs_as_printed():
     run = fedref.run(**how, data=(X, Y, CLIENT), model=scope["Net"])
     assert [len(record.rows) for record in run.records] == [3, 3]
     assert NET.count("\n") <= 13
+
+
+def test_data_may_be_a_table_of_clients():
+    by_client = {name: (X[name == CLIENT], Y[name == CLIENT]) for name in "abc"}
+    one, other = (fedref.run(**FEW, data=data) for data in (by_client, (X, Y, CLIENT)))
+    assert one.metrics["accuracy"].tolist() == other.metrics["accuracy"].tolist()
+    for wrong, words in (({"a": (X, Y[:-1])}, "client a has 60 rows of X and 59 labels"),
+                         ({"a": (X, Y), "b": (X[:, 1:], Y)}, "as many columns")):  # fmt: skip
+        with pytest.raises(fedref.DataError, match=words):
+            fedref.run(**FEW, data=wrong)
+
+
+def test_the_package_shows_its_names_and_modules():
+    assert {"run", "load_run", "Batch", "spec", "checks", "strategies"} <= {*dir(fedref)}
+    for name in dir(fedref):
+        assert getattr(fedref, name) is not None

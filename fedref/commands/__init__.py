@@ -44,12 +44,17 @@ The reference implementation of personalised and heterogeneous federated learnin
 FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL."""
 
 
+#: A bare command is a menu.
+MENUS = {(): ["--help"], ("explain",): ["explain", "--list"], ("exercise",): ["exercise", "list"]}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Wrong input gives one line on standard error and exit code 2."""
     os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
     try:
         with standard_streams(), signals_raise():
-            return parse(sys.argv[1:] if argv is None else argv)() or 0
+            words = sys.argv[1:] if argv is None else argv
+            return parse(MENUS.get(tuple(words), words))() or 0
     except FedrefError as error:
         say(f"error: {error}")
     except RecursionError:

@@ -241,8 +241,8 @@ def suffix(path: Path) -> str:
 # ---- data in memory ------------------------------------------------------------------------------
 
 IN_MEMORY = (
-    "arrays (X, y) or (X, y, client), a table of arrays with X and y and optionally client "
-    "and test, a DataFrame with such columns, a Source or a Federation"
+    "arrays (X, y) or (X, y, client), {client: (X, y)}, a table of arrays with X and y and optionally "
+    "client and test, a DataFrame with such columns, a Source or a Federation"
 )
 
 
@@ -252,8 +252,17 @@ def is_in_memory(value: Any) -> bool:
         return len(value) in (2, 3) and all(
             isinstance(x, list) or hasattr(x, "__array__") for x in value
         )
-    named = isinstance(value, Mapping) and "X" in value
+    named = isinstance(value, Mapping) and ("X" in value or is_by_client(value))
     return named or isinstance(value, Source | Federation) or tables.is_frame(value)
+
+
+def is_by_client(value: Mapping[Any, Any]) -> bool:
+    """Return whether a table holds the arrays (X, y) of each client by its name."""
+    return (
+        bool(value)
+        and all(isinstance(x, tuple | list) and len(x) == 2 for x in value.values())
+        and all(np.ndim(X) == 2 for X, _ in value.values())
+    )
 
 
 def from_memory(value: Any, where: str) -> Source | Federation:
@@ -267,6 +276,20 @@ def from_memory(value: Any, where: str) -> Source | Federation:
         value = dict(zip(("X", "y", "client"), value))
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
+    if "X" not in value and is_by_client(value):
+        Xs, ys = zip(*value.values())
+        try:
+            X, y = np.concatenate(Xs), np.concatenate(ys)
+        except ValueError as error:
+            raise DataError(
+                f"{where}: {error}; expected X with as many columns for each client"
+            ) from None
+        for name, (own, labels) in value.items():
+            if len(own) != len(labels):
+                raise DataError(
+                    f"{where}: client {name} has {len(own)} rows of X and {len(labels)} labels"
+                )
+        value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
     named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
     return source_of(Raw(named_arrays), where, name=where)
 

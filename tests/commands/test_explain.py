@@ -3,6 +3,7 @@
 import pytest
 from running import main, refused
 
+from fedref import commands
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
@@ -63,3 +64,16 @@ def test_a_picture(tmp_path, capsys):
     assert "alpha" in refused(capsys, *picture, "alpah=0.5")
     assert "KEY=VALUE" in refused(capsys, *picture, "alpha")
     assert "per-fedavg" in refused(capsys, "explain", "cnn", "--picture", tmp_path / "b.svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [([], "conformance"), (["explain"], "per-fedavg eq.6"), (["exercise"], "meta-gradient")],
+)
+def test_a_bare_command_is_a_menu(words, shown, capsys):
+    try:
+        code = commands.main(words)
+    except SystemExit as end:  # of --help
+        code = end.code
+    assert not code
+    assert shown in capsys.readouterr().out

@@ -168,7 +168,6 @@ REFUSED = [
     ("flower write pooled.toml there", "centralised pools clients' rows"),
     ("flower write real.toml there", "real.csv: y is 0.5 in row 0, and model logistic takes labels"),
     # equations, exercises, papers
-    ("explain", "nothing to explain"),
     ("explain fedprx", "did you mean 'fedprox'"),
     ("explain --html real.csv/site", "real.csv"),
     ("exercise start steps .", "did you mean 'step'"),
