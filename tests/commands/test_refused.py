@@ -45,7 +45,6 @@ def folder(tmp_path_factory):
 #: Words of the command, and what its one line says.
 REFUSED = [
     # words that are not known
-    ("", "COMMAND"),
     ("rum", "invalid choice: 'rum'"),
     ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
     ("run --roundz 3", "unknown option '--roundz': did you mean '--rounds'?"),
