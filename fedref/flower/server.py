@@ -27,7 +27,7 @@ from fedref.experiments.loading import MOST_CLASSES, Loader, key_of
 from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
-from fedref.experiments.run_directory import begin_run
+from fedref.experiments.run_directory import begin_run, hold_directory
 from fedref.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.flower import messages
 from fedref.flower.messages import (
@@ -278,17 +278,18 @@ def serve(
     nodes.gather_facts()
     loader, whole = Loader(), nodes.stand_in(str(experiment.data["name"]))
     loader.kept[key_of(experiment.data, experiment.split)] = whole  # no sweep is over data
-    begin_run(experiment, out)
-    if not resumed:
-        write_atomically(path, json.dumps({"run": secrets.randbits(63)}).encode())
-    run = read_json(path, "the file as the run left it").get("run", 0)
-    head = Request(run, 0, 0, whole.source.labels, None, None, None)
+    with hold_directory(out):
+        begin_run(experiment, out)
+        if not resumed:
+            write_atomically(path, json.dumps({"run": secrets.randbits(63)}).encode())
+        run = read_json(path, "the file as the run left it").get("run", 0)
+        head = Request(run, 0, 0, whole.source.labels, None, None, None)
 
-    def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-        if not loaded.model.labels:
-            raise ConfigError("models of real targets are not run over Flower")
-        require(loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters")
-        return engine_over(nodes, unit, head._replace(unit=unit.number))
+        def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
+            if not loaded.model.labels:
+                raise ConfigError("models of real targets are not run over Flower")
+            require(loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters")
+            return engine_over(nodes, unit, head._replace(unit=unit.number))
 
-    progress = progress or Progress(message=say)
-    return execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
+        progress = progress or Progress(message=say)
+        return execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
