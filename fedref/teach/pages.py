@@ -313,6 +313,19 @@ def proofs_page() -> str:
     )  # fmt: skip
 
 
+def start_page() -> str:
+    """Return where to start: what the words mean, an order to read in, and the specification's symbols."""
+    head, *lines = (spec.__doc__ or "").partition("    symbol ")[2].splitlines()
+    ends = [len(head.partition(word)[0]) for word in ("name", "what")]  # of the three columns
+    start = len("    symbol ")
+    cells = ((line[4 : start + ends[0]], line[start + ends[0] : start + ends[1]], line[start + ends[1] :])
+             for line in lines if line.strip())  # fmt: skip
+    rows = ((symbol.strip(), f"`{name.strip()}`", what) for symbol, name, what in cells)
+    return text_of("start.md").replace(
+        "{symbols}", table("symbol | in the code | what it is", rows)
+    )
+
+
 def teachers_page() -> str:
     """Return the guide for teachers: a course, and the exercises."""
     rows = ((f"`{x.name}`", x.trains, x.before, x.minutes) for x in EXERCISES.values())
@@ -342,6 +355,7 @@ def model_equations(cls: Any) -> list[Equation]:
 PAGES: dict[str, Callable[[], str]] = {
     "index": tour_page, "spec": spec_page, "equations": equations_page,
     "mistakes": mistakes_page, "proofs": proofs_page, "teachers": teachers_page,
+    "start": start_page,
     **{page_name(module): partial(paper_page, module) for module in source.modules()},
     **{f"model-{name}": partial(model_page, name) for name in MODELS},
 }  # fmt: skip

@@ -36,7 +36,7 @@ SHELL = """<!doctype html>
 """
 #: The links of every page: short, so that they stand on one line.
 LINKS = {
-    "index": "Tour", "spec": "Papers", "equations": "Equations", "mistakes": "Mistakes",
+    "start": "Start", "index": "Tour", "spec": "Papers", "equations": "Equations", "mistakes": "Mistakes",
     "proofs": "Proofs", "teachers": "Teachers",
 }  # fmt: skip
 #: A page with more sections than that has a list of them.

@@ -18,7 +18,7 @@ def topics() -> dict[str, list[str]]:
     """Return every name that can be explained, by kind."""
     kinds: dict[str, Iterable[str]] = {
         "equations": source.tag_lines(), "algorithms": ALGORITHMS, "models": MODELS,
-        "exercises": EXERCISES, "mistakes": ["mistakes", *MISTAKES],
+        "exercises": EXERCISES, "mistakes": ["mistakes", *MISTAKES], "first": ["start"],
     }  # fmt: skip
     return {kind: list(names) for kind, names in kinds.items()}
 
@@ -53,8 +53,8 @@ def explain(name: str) -> str:
         return pages.paper_page(importlib.import_module(ALGORITHMS[topic].__module__), topic)
     if topic in source.tag_lines():
         return tag_text(topic)
-    if topic == "mistakes":
-        return pages.mistakes_page()
+    if topic in ("mistakes", "start"):
+        return pages.PAGES[topic]()
     kinds = {
         **dict.fromkeys(MISTAKES, pages.mistake_text),
         **dict.fromkeys(EXERCISES, pages.exercise_text),

@@ -189,3 +189,12 @@ def test_the_keyboard_and_the_printer(browser, built):
         browser.go(built / f"{name}.html")
         cut = "[...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
         assert browser.run(cut) == 0
+
+
+def test_the_first_page_has_an_order_and_every_symbol(read):
+    text = read["start.html"].text
+    order = ["fedavg", "fedprox", "per_fedavg", "fedmeta", "fedcurv", "apfl"]
+    places = [text.index(f'href="{name}.html"') for name in order]
+    assert places == sorted(places)
+    for name in ("theta", "D1", "client.data", "f.grad(w, D)", "f.hvp(w, v, D)", "beta", "lam"):
+        assert name in text.partition("Symbols")[2]
