@@ -47,7 +47,11 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
                 seen[name] += 1
                 for i in known:
                     results[i] = results[i]._replace(mistakes=(*results[i].mistakes, name))
-    settled = (settle(result, results, cases) for result in results)
+    counts = Counter(name for result in results for name in result.mistakes)
+    against = Counter(
+        name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
+    )
+    settled = (settle(result, counts, against) for result in results)
     return [describe(result, case, dtype) for result, case in zip(settled, cases)]
 
 
@@ -73,14 +77,10 @@ def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> b
     return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
 
 
-def settle(result: Result, results: Sequence[Result], cases: Sequence[Case]) -> Result:
-    """Return the result with those of several names that explain the most cases, and no others."""
+def settle(result: Result, counts: Mapping[str, int], against: Mapping[str, int]) -> Result:
+    """Return the result with the best of several names: `against` by few passing cases, for many others."""
     if len(result.mistakes) < 2:
         return result
-    counts = Counter(name for other in results for name in other.mistakes)
-    against = Counter(
-        name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
-    )
     best = min((against[name], -counts[name]) for name in result.mistakes)
     names = tuple(n for n in result.mistakes if (against[n], -counts[n]) == best)
     return result._replace(mistakes=names)

@@ -108,13 +108,12 @@ def overview(results: Sequence[Result], cases: Sequence[Case]) -> list[str]:
 
 
 def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[str], list[Result]]:
-    """Return lines about the cases that are expected to fail, and the results with these set apart."""
+    """Return lines about the cases that are expected to fail, and the results without those that do."""
     listed = [r for r in results if any(fnmatchcase(r.case, pattern) for pattern in patterns)]
     failing = {r.case for r in listed if r.status == FAILED}
-    lines = [f"{len(failing)} cases fail as expected (--xfail)"] if failing else []
+    lines = [f"fail as expected (--xfail): {len(failing)}"] if failing else []
     lines += [f"{r.case}: {r.status}, but expected to fail" for r in listed if r.status != FAILED]
-    rest = [r._replace(status=NOT_OFFERED) if r.case in failing else r for r in results]
-    return lines, rest
+    return lines, [r for r in results if r.case not in failing]
 
 
 class Citation(NamedTuple):

@@ -1,7 +1,7 @@
 """Clients' work by an algorithm or a model that is not fedref's own: never silently wrong.
 
-What such code is given is read-only. In the first round that is stacked each client is also run alone, and
-both are compared to the bit; what a step returns is looked at; an exception names file and line.
+What such code is given is read-only. In the first round each client is also run alone, and both are
+compared to the bit; what a step returns is looked at; an exception names file and line.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ def careful_clients(on_failure: str = "fail", say: Say = lambda text: None, **ho
             failure = error
         else:
             check_results(results, data)
-            if {*own} <= compared:
+            if {*own} <= compared or how.get("stack") is False:
                 return results, counts
             compared.update(own)
             alone, _ = run_clients(*given, stack=False)

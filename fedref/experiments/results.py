@@ -70,7 +70,7 @@ class Run(NamedTuple):
     @property
     def warning(self) -> str:
         """A sentence for a table in which some rows are not done, or have fewer seeds than others."""
-        if all(row["status"] in ("done", "diverged") for row in self.summary()):
+        if {self.status_of(unit.title) for unit in self.units} <= {"done", "diverged"}:
             return ""
         return "Not all units are done: what a row shows is of the seeds and rounds that it has."
 

@@ -121,13 +121,13 @@ def lock_folder(folder: int) -> bool:
 
 
 def owner_of(folder: int) -> str:
-    """Return who holds the lock on an open folder: "process 123, since 12:30:59"."""
+    """Return who holds the lock on an open folder: "process 123, running since 12:30:59,"."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
             if words[1] == "FLOCK" and int(words[5].split(":")[2]) == os.fstat(folder).st_ino:
                 began = time.localtime(os.stat(f"/proc/{words[4]}").st_ctime)
-                return f"process {words[4]}, which runs since {time.strftime('%H:%M:%S', began)},"
+                return f"process {words[4]}, running since {time.strftime('%H:%M:%S', began)},"
     return "another run"
 
 

@@ -31,7 +31,7 @@ from fedref.datasets.manifest import check_federation, read_affine
 from fedref.datasets.partition import offsets
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
-from fedref.experiments.own_code import careful_clients
+from fedref.experiments.own_code import careful_clients, is_own
 from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.unit import units
 from fedref.flower import messages
@@ -175,7 +175,10 @@ def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path)
         offsets(own.train.sizes[places]), dict(zip(algorithm.roles, work.rows)), work.steps[0], work.steps[1],
         *own.shift_and_scale, dtype, source.vocabulary is not None,
     )  # fmt: skip
-    run_clients = careful_clients("drop", partial(print, "fedref:", file=sys.stderr, flush=True))
+    # a node may be a process a round, which knows no earlier one: own code is never stacked here
+    how = {"stack": False} if is_own(algorithm) or is_own(model) else {}
+    say = partial(print, "fedref:", file=sys.stderr, flush=True)
+    run_clients = careful_clients("drop", say, **how)
     results, counts = run_clients(algorithm, model, request.sent, [*states.values()], data)
     for (k, t), result in zip(before.items(), results):
         if result is not None and result.client_state is not None:

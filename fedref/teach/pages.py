@@ -315,12 +315,9 @@ def proofs_page() -> str:
 
 def start_page() -> str:
     """Return where to start: what the words mean, an order to read in, and the specification's symbols."""
-    head, *lines = (spec.__doc__ or "").partition("    symbol ")[2].splitlines()
-    ends = [len(head.partition(word)[0]) for word in ("name", "what")]  # of the three columns
-    start = len("    symbol ")
-    cells = ((line[4 : start + ends[0]], line[start + ends[0] : start + ends[1]], line[start + ends[1] :])
-             for line in lines if line.strip())  # fmt: skip
-    rows = ((symbol.strip(), f"`{name.strip()}`", what) for symbol, name, what in cells)
+    symbols = (spec.__doc__ or "").partition("    symbol ")[2]
+    columns = re.findall(r"^ {4}(.{16})(.{17})(.+)$", symbols, re.M)  # as wide as there
+    rows = ((symbol.strip(), f"`{name.strip()}`", what) for symbol, name, what in columns)
     return text_of("start.md").replace(
         "{symbols}", table("symbol | in the code | what it is", rows)
     )

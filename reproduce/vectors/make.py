@@ -206,9 +206,8 @@ def list_alone(cases: Iterable[Case]) -> Iterator[str]:
                 alone.setdefault(key, set()).add(case.algorithm)
     for call in dict.fromkeys(call for call, _ in alone):
         names = [
-            output + f" of {', '.join(sorted(alone[key]))}" * (key in known)
-            for key in alone
-            for own, output in [key]
+            output + f" of {', '.join(sorted(algorithms))}" * ((call, output) in known)
+            for (own, output), algorithms in alone.items()
             if own == call
         ]
         yield from textwrap.wrap(

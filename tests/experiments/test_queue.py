@@ -128,7 +128,7 @@ def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
     for words in (["resume", "a"], ["run", other, "--out", "a"]):
         line = refused(capsys, *words, "-q")
         assert re.search(
-            rf"a: process {first.pid}, which runs since \d\d:\d\d:\d\d, writes here", line
+            rf"a: process {first.pid}, running since \d\d:\d\d:\d\d, writes here", line
         )
     assert (Path("a") / "config.toml").read_bytes() == before
     with suppress(fedref.DataError):  # of a run that has saved nothing yet

@@ -93,8 +93,7 @@ def test_an_exercise_of_one_s_own():
 
 def judged(name, text):
     """Return whether an answer in the place of the missing expression is right, and what is said."""
-    head, _, rest = exercises.student_file(exercises.EXERCISES[name]).rpartition("...")
-    right, lines = exercises.verdict(f"{head}{text}{rest}", "answer.py")
+    right, lines = exercises.verdict(fill(name, text), NAME)
     return right, " ".join(lines)
 
 
