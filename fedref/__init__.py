@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Any
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 
 if TYPE_CHECKING:
-    from fedref.experiments.results import load_run
-    from fedref.experiments.run import run
+    from fedref.lab.experiments.results import load_run
+    from fedref.lab.experiments.run import run
     from fedref.models.batch import Batch
 
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"
 
 #: Names that are imported at their first use, so that `import fedref` and `fedref --help` are quick.
-LATER = {"Batch": "models.batch", "load_run": "experiments.results", "run": "experiments.run"}
-MODULES = ("algorithm", "algorithms", "checks", "conformance", "datasets", "experiments", "judge", "models",
-           "proofs", "rounds", "sampling", "spec", "strategies", "tree")  # fmt: skip
+LATER = {
+    "Batch": "models.batch",
+    "load_run": "lab.experiments.results",
+    "run": "lab.experiments.run",
+}
+MODULES = ("algorithm", "algorithms", "checks", "conformance", "judge", "lab", "models", "proofs",
+           "rounds", "sampling", "spec", "strategies", "tree")  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

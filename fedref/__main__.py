@@ -2,7 +2,7 @@
 
 import sys
 
-from fedref.commands import main
+from fedref.lab.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

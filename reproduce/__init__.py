@@ -19,8 +19,8 @@ from pathlib import Path
 
 import fedref
 from fedref.boundary.files import write_atomically
-from fedref.experiments.config import Experiment
-from fedref.experiments.results import Run
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.results import Run
 from reproduce import cells, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.datasets import load, split
-from fedref.datasets.describe import statistics
-from fedref.experiments import config
-from fedref.experiments.loading import Loader, load_experiment
-from fedref.experiments.results import Run
-from fedref.experiments.unit import Unit
+from fedref.lab.datasets import load, split
+from fedref.lab.datasets.describe import statistics
+from fedref.lab.experiments import config
+from fedref.lab.experiments.loading import Loader, load_experiment
+from fedref.lab.experiments.results import Run
+from fedref.lab.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
 from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of

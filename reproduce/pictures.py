@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib import style
 
-from fedref.datasets import load, split
-from fedref.experiments.results import Run
-from fedref.plots import holdings
-from fedref.plots import runs as plots
-from fedref.plots.style import COLOURS, STYLE, frame, save, sign
-from fedref.plots.tables import Table, columns_of
+from fedref.boundary.style import COLOURS, STYLE, frame, save, sign
+from fedref.lab.datasets import load, split
+from fedref.lab.experiments.results import Run
+from fedref.lab.plots import holdings
+from fedref.lab.plots import runs as plots
+from fedref.lab.plots.tables import Table, columns_of
 from reproduce.cells import Cells, Place, data_of, fits, split_run
 from reproduce.pages import paper_number
 from reproduce.quantities import join_runs

@@ -10,9 +10,9 @@ import numpy as np
 
 from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.loading import Loader, load_experiment
-from fedref.experiments.results import Run
-from fedref.experiments.unit import Record, Unit
+from fedref.lab.experiments.loading import Loader, load_experiment
+from fedref.lab.experiments.results import Run
+from fedref.lab.experiments.unit import Record, Unit
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
 from fedref.sampling import stream

@@ -18,9 +18,9 @@ from typing import Any
 import fedref
 from fedref.boundary.errors import ConfigError, DataError
 from fedref.boundary.files import write_atomically
-from fedref.experiments import config
-from fedref.experiments.config import Experiment
-from fedref.experiments.results import Run
+from fedref.lab.experiments import config
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.results import Run
 
 PAPERS = Path(__file__).resolve().parent / "papers"
 Spec = Mapping[str, Any]
@@ -54,7 +54,7 @@ def read_spec(name: str) -> dict[str, Any]:
 def compose_experiments(
     spec: Spec, quick: bool = False, seeds: Sequence[int] | None = None
 ) -> dict[str, Experiment]:
-    """Return run → its experiment: assignments to keys, as `fedref.experiments.config` has them.
+    """Return run → its experiment: assignments to keys, as `fedref.lab.experiments.config` has them.
 
     A run has those of [base], then those of what `from` names ([sets] or other runs), then its own.
     quick : then those of [quick], where tables are for runs of that pattern. seeds : in place of the
@@ -95,7 +95,7 @@ def check_data(data: Iterable[Spec], data_dir: Path | None) -> None:
     for table in {repr(one): one for one in data}.values():
         keywords = {key: value for key, value in table.items() if key != "name"}
         try:
-            fedref.datasets.load(table["name"], data_dir, download=False, **keywords)
+            fedref.lab.datasets.load(table["name"], data_dir, download=False, **keywords)
         except DataError as error:
             missing[table["name"]] = str(error)
     if missing:

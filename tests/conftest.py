@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
-from fedref import plots
+from fedref.lab import plots
 
 settings.register_profile("fedref", deadline=None, max_examples=25, print_blob=True)
 settings.register_profile("ci", settings.get_profile("fedref"), derandomize=True)

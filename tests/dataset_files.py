@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedref.datasets import download, load
+from fedref.lab.datasets import download, load
 from fedref.rounds.federation import Source
 
 MAGIC = {"|u1": 8, "|i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}

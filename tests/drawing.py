@@ -5,9 +5,9 @@ import numpy as np
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.config import Experiment
-from fedref.experiments.results import Run
-from fedref.experiments.unit import Record, Unit
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.results import Run
+from fedref.lab.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores
 
 ACCURACY = {0: [0.1, 0.5, 0.4, 0.8], 1: [0.3, 0.5, 0.6, 1.0]}  # by seed, over rounds 0 to 3

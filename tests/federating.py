@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from fedref import tree
-from fedref.experiments import config
-from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
-from fedref.experiments.run import run
-from fedref.flower.node import answer, write_part
-from fedref.flower.server import serve
+from fedref.lab.experiments import config
+from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.lab.experiments.run import run
+from fedref.lab.flower.node import answer, write_part
+from fedref.lab.flower.server import serve
 from fedref.rounds.federation import Source
 
 #: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from fedref import commands
 from fedref.algorithms import ALGORITHMS
-from fedref.experiments import config, results
-from fedref.experiments.config import Experiment
-from fedref.experiments.run import execute
+from fedref.lab import commands
+from fedref.lab.experiments import config, results
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.run import execute
 
 ROOT = Path(__file__).resolve().parents[1]
 

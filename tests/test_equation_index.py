@@ -110,7 +110,7 @@ MODULES = sorted(
 )
 
 #: What needs a package that fedref itself does without.
-OPTIONAL = ("fedref.conformance.backends.", "fedref.flower.apps")
+OPTIONAL = ("fedref.conformance.backends.", "fedref.lab.flower.apps")
 
 
 @pytest.mark.parametrize("name", ["fedref", *MODULES])

@@ -12,8 +12,8 @@ import pytest
 from running import ROOT, contents, document, main, process, refused, toml
 
 import fedref
-from fedref.experiments import names
-from fedref.experiments.own_code import ClientError
+from fedref.lab.experiments import names
+from fedref.lab.experiments.own_code import ClientError
 from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 
@@ -180,7 +180,7 @@ def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
     source = Source(X, Y, np.repeat([0, 1, 2], 20))
     np.savez("a.npz", X=X, y=Y, client=CLIENT)
     ways = [
-        (X, Y, CLIENT), source, fedref.datasets.split("natural", source), "a.npz",
+        (X, Y, CLIENT), source, fedref.lab.datasets.split("natural", source), "a.npz",
         (X, np.array(["cat", "dog"])[Y], CLIENT.tolist()), (Frame(X), Frame(Y), Frame(CLIENT)),
     ]  # fmt: skip
     first, *others = [fedref.run(data=data, **FEW) for data in ways]

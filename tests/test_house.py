@@ -1,11 +1,13 @@
-"""What holds the house up: the mathematics imports nothing of the apparatus, no import goes up or in a
+"""What holds the house up: the reference imports nothing of the lab, no import goes up or in a
 circle, and the drawing of the rooms stays small enough to be drawn.
 
-A room is a file or folder directly under fedref/, and reproduce/ and data/ beside it; an arrow is one
-room that imports another at least once, at any place, functions included.
+A room is a file or folder directly under fedref/ or fedref/lab/, and reproduce/ and data/ beside it; an
+arrow is one room that imports another at least once, at any place, functions included.
 """
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -16,12 +18,16 @@ import fedref
 PACKAGE = Path(fedref.__file__).parent
 ROOT = PACKAGE.parent
 
-#: From the ground up: a room imports rooms before it only. First the mathematics, then the apparatus.
-FLOORS = [
+#: From the ground up: a room imports rooms before it only. First the reference, then the lab.
+REFERENCE = [
     "spec", "boundary", "tree", "models", "judge", "sampling", "algorithm", "algorithms", "rounds",
-    "strategies", "checks", "datasets", "plots", "experiments", "conformance", "proofs", "flower", "teach",
-    "reproduce", "commands",
+    "strategies", "checks", "conformance", "proofs", "teach",
 ]  # fmt: skip
+FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "reproduce", "commands"]
+#: What of the reference needs more than NumPy: drawn cases, pictures, pages, pytest's options, tensors.
+NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.boundary.style", "fedref.teach",
+              "fedref.conformance.plugin", "fedref.conformance.test_backend",
+              "fedref.conformance.backends.torch")  # fmt: skip
 #: The core's finer borders: what each of its lower rooms may import beside itself.
 MAY_IMPORT = {
     "spec": set(),
@@ -59,7 +65,7 @@ def imported_modules(source: str, modules: object) -> set[str]:
 
 def room_of(module: str) -> str:
     """The room that a module is in; "" for the front door, fedref itself, and `python -m fedref`."""
-    name = module.removeprefix("fedref").lstrip(".").split(".")[0]
+    name = module.removeprefix("fedref").removeprefix(".lab").lstrip(".").split(".")[0]
     return "" if name == "__main__" else name
 
 
@@ -98,6 +104,20 @@ def test_no_arrow_goes_up():
         if FLOORS.index(a) <= FLOORS.index(b) or b not in MAY_IMPORT.get(a, FLOORS)
     }
     assert wrong == {}
+
+
+def test_the_reference_imports_nothing_of_the_lab():
+    allowed = ["", *REFERENCE]
+    arrows = [(name, other) for name in GRAPH for other in GRAPH[name]]
+    wrong = [(a, b) for a, b in arrows if room_of(a) in REFERENCE and room_of(b) not in allowed]
+    assert wrong == []
+
+
+def test_the_reference_imports_with_numpy_alone():
+    rooms = [m for m in MODULES if room_of(m) in REFERENCE and not m.startswith(NEEDS_MORE)]
+    absent = "scipy hypothesis matplotlib tqdm pooch tomli_w threadpoolctl torch pytest"
+    code = f"import sys\nsys.modules.update(dict.fromkeys({absent.split()}))\nimport {', '.join(rooms)}"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_there_are_few_rooms_and_arrows():

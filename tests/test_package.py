@@ -74,7 +74,7 @@ def test_public_names_keep_their_parameters():
 
 @pytest.mark.parametrize(
     ("code", "seconds"),
-    [("import fedref", 0.15), ("from fedref.commands import main; main(['--help'])", 0.2)],
+    [("import fedref", 0.15), ("from fedref.lab.commands import main; main(['--help'])", 0.2)],
 )
 def test_importing_takes_little_cpu(code, seconds):
     """The least of three, the interpreter's own start included."""

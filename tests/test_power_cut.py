@@ -15,10 +15,11 @@ import pytest
 from matplotlib.figure import Figure
 from running import algorithms, document, main, write
 
-from fedref import FedrefError, plots
-from fedref.commands.run import print_json_line
-from fedref.experiments.progress import Progress
-from fedref.flower.server import serve
+from fedref import FedrefError
+from fedref.lab import plots
+from fedref.lab.commands.run import print_json_line
+from fedref.lab.experiments.progress import Progress
+from fedref.lab.flower.server import serve
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc"),

@@ -22,7 +22,7 @@ import pytest
 from running import ROOT, main
 
 from fedref.algorithms import per_fedavg
-from fedref.commands import parse
+from fedref.lab.commands import parse
 from fedref.teach import source
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -8,11 +8,11 @@ from running import contents, main, refused
 
 import fedref
 from fedref.algorithms import ALGORITHMS
-from fedref.datasets import Source, split
-from fedref.experiments import results
+from fedref.lab.datasets import Source, split
+from fedref.lab.experiments import results
+from fedref.lab.plots.runs import curves
 from fedref.models import base
 from fedref.models.linear import LinearLogit
-from fedref.plots.runs import curves
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -319,7 +319,7 @@ def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
 
 def test_without_hypothesis_it_says_what_to_install(tmp_path):
     code = (
-        "import sys; sys.modules['hypothesis'] = None\nfrom fedref.commands import main\n"
+        "import sys; sys.modules['hypothesis'] = None\nfrom fedref.lab.commands import main\n"
         "for words in sys.argv[1:]: assert main(words.split()) == 2"
     )
     commands = [

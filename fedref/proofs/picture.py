@@ -76,16 +76,16 @@ def draw(path: Path, seed: int) -> None:
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    from fedref import plots
+    from fedref.boundary.style import STYLE, save
 
     case = Case(MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
     case.vs = case.draw_vectors(12)
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         figure = Figure((12, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2)
         draw_errors(left, case)
         draw_remainders(right, case)
-        plots.save(figure, path)
+        save(figure, path)
 
 
 def draw_errors(axes: Any, case: Case) -> None:

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
 from threading import Lock
-from typing import TypeVar
-
-from threadpoolctl import ThreadpoolController
+from typing import Any, TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -76,7 +74,9 @@ def run_parts(
 
 
 @cache
-def blas() -> ThreadpoolController:
+def blas() -> Any:
+    from threadpoolctl import ThreadpoolController  # one thread needs NumPy alone
+
     return ThreadpoolController()
 
 

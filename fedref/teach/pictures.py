@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from fedref.algorithms import ALGORITHMS, fedcurv, importance
+from fedref.boundary.style import COLOURS, STYLE
 from fedref.models.numerics import Array
-from fedref.plots.style import COLOURS, STYLE
 from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS

@@ -18,11 +18,11 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.style import COLOURS
 from fedref.boundary.values import build, schema
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.plots.style import COLOURS
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_client, run_clients, run_round

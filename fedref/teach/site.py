@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary import style
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import claim_folder
-from fedref.plots import style
 from fedref.teach.formula import mathml
 from fedref.teach.pages import PAGES, anchor
 from fedref.teach.pictures import PICTURES, draw

@@ -20,8 +20,8 @@ from matplotlib.style import context
 from threadpoolctl import threadpool_info
 
 from fedref.boundary.errors import FedrefError
+from fedref.boundary.style import COLOURS, MARKERS, STYLE, frame, save
 from fedref.models.numerics import Array
-from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
 from reproduce.speed.server import PEERS, Answer, answer, parameters, start
 from reproduce.speed.workloads import NAMES
 from reproduce.writing import markdown, write_csv

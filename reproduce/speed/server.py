@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.experiments.parallel import run_single_threaded
+from fedref.lab.experiments.parallel import run_single_threaded
 from fedref.models.numerics import Array
 from reproduce.speed.workloads import workload
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedref import ConfigError
 from fedref.boundary.values import seeds_of
-from fedref.commands import parse
+from fedref.lab.commands import parse
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from fedref.commands import main
 from fedref.conformance import drawn
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.suite import InProcess
 from fedref.judge import pose
+from fedref.lab.commands import main
 from fedref.models import LinearSVM
 
 WRONG = """

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fedref.commands import main
 from fedref.conformance import naming, report, suite, vectors
 from fedref.conformance.backends import INSTALL, load_backend
 from fedref.conformance.errata import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
+from fedref.lab.commands import main
 from reproduce.vectors import make
 
 ROOT = Path(__file__).parents[2]

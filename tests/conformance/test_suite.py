@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from fedref.boundary.errors import ConfigError
-from fedref.commands import main
 from fedref.conformance import errata, naming, report, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 from fedref.judge import pose
 from fedref.judge.case import build_model
+from fedref.lab.commands import main
 
 CASES = vectors.read()
 ROUNDS = [case for case in CASES if case.call == "round"]

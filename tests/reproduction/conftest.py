@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedref.commands.reproduce import import_reproduce
+from fedref.lab.commands.reproduce import import_reproduce
 from reproduce import pages, runs
 
 import_reproduce()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedref.experiments.unit import units
+from fedref.lab.experiments.unit import units
 from reproduce import default_out, pages
 from reproduce.cells import data_of, fits, read_cells
 from reproduce.claims import claims_of, judge_claims

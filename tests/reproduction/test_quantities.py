@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedref.algorithm import State
-from fedref.experiments import config
-from fedref.experiments.loading import Loader
-from fedref.experiments.results import Run
-from fedref.experiments.unit import Record, Unit
+from fedref.lab.experiments import config
+from fedref.lab.experiments.loading import Loader
+from fedref.lab.experiments.results import Run
+from fedref.lab.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores
 from reproduce.cells import count_tested, split_run
 from reproduce.quantities import QUANTITIES, Part, at_best, halves

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedref.commands import main
+from fedref.lab.commands import main
 from reproduce import runs
 from reproduce.cells import read_cells
 

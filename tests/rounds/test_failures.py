@@ -14,7 +14,7 @@ from helpers import (
 
 from fedref import tree
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.own_code import ClientError, careful_clients
+from fedref.lab.experiments.own_code import ClientError, careful_clients
 from fedref.rounds import loop as rounds
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan

@@ -1,0 +1,97 @@
+"""The command line: a function for each command, and `main`, which calls them."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from traceback import walk_tb
+from typing import Any
+
+import fedref
+from fedref.boundary.errors import FedrefError, printable
+from fedref.lab.commands import command_line
+from fedref.lab.commands.console import say, signals_raise, standard_streams
+
+#: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+HERE = "fedref.lab.commands"
+#: Each command: its function, or for a group its module, and what it does.
+COMMANDS = {
+    "run": f"{HERE}.run:run train and compare algorithms",
+    "resume": f"{HERE}.run:resume continue an interrupted run",
+    "plot": f"{HERE}.plot:plot draw curves, bars and histograms of runs",
+    "check": f"{HERE}.check:check prove every derivative and equation, numerically",
+    "explain": f"{HERE}.explain:explain show an equation beside its code and its numbers",
+    "exercise": f"{HERE}.exercise write a missing expression, and learn what yours gives",
+    "exercise list": f"{HERE}.exercise:list_exercises list the exercises",
+    "exercise start": f"{HERE}.exercise:start write the file of an exercise",
+    "exercise check": f"{HERE}.exercise:check check a solution",
+    "conformance": f"{HERE}.conformance:conformance test your own implementation against golden vectors",
+    "data": f"{HERE}.data list, show, download and split data",
+    "data list": f"{HERE}.data:list_sources list data sets, and where they are or how to get them",
+    "data show": f"{HERE}.data:show print a split's statistics; with --out, draw it",
+    "data prepare": f"{HERE}.data:prepare find or download a data set and check it",
+    "data rules": f"{HERE}.data:show_rules list the split rules and their parameters",
+    "data split": f"{HERE}.data:split divide a data set over clients and write a manifest",
+    "flower": f"{HERE}.flower run an experiment over Flower: rows stay with the clients",
+    "flower write": f"{HERE}.flower:write write the app's folder, the nodes' parts and a README",
+    "flower check": f"{HERE}.flower:check print what a node would tell a server of its part",
+    "reproduce": f"{HERE}.reproduce:reproduce repeat the papers' experiments and compare the numbers",
+    "cite": f"{HERE}.cite:cite print the papers behind algorithms or a run as BibTeX",
+}
+DESCRIPTION = """\
+The reference implementation of personalised and heterogeneous federated learning:
+FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL."""
+
+
+#: A bare command is a menu.
+MENUS = {(): ["--help"], ("explain",): ["explain", "--list"], ("exercise",): ["exercise", "list"]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Wrong input gives one line on standard error and exit code 2."""
+    os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
+    try:
+        with standard_streams(), signals_raise():
+            words = sys.argv[1:] if argv is None else argv
+            return parse(MENUS.get(tuple(words), words))() or 0
+    except FedrefError as error:
+        say(f"error: {error}")
+    except RecursionError:
+        say("error: tables or lists are nested too deep")
+    except MemoryError as error:
+        say(f"error: not enough memory in {place_of(error)} ({str(error) or 'none is left'})")
+    except KeyboardInterrupt as stop:
+        say("; ".join([str(word) for word in stop.args] or ["interrupted"]))
+        return getattr(stop, "code", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone
+        return BROKEN_PIPE
+    except OSError as error:
+        say(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
+    return 2
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in fedref an error was raised, as MODULE.FUNCTION."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    inside = [f for f in frames if f.f_globals.get("__name__", "").startswith("fedref.")]
+    return f"{inside[-1].f_globals['__name__']}.{inside[-1].f_code.co_name}"
+
+
+def print_version() -> None:
+    """Print the versions that numbers depend on, and a setting that forces other kernels of BLAS."""
+    from fedref.lab.experiments.run_directory import environment  # it imports NumPy
+
+    versions = "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})"
+    print(versions.format(fedref.__version__, **environment()))
+    if kernels := os.environ.get("OPENBLAS_CORETYPE"):
+        print(
+            f"OPENBLAS_CORETYPE is {printable(kernels)}: these kernels may not be the fastest here"
+        )
+
+
+def parse(words: Sequence[str]) -> Callable[[], Any]:
+    """Parse a command line; return the call of the command."""
+    if list(words[:1]) == ["--version"]:
+        return print_version
+    return command_line.parse(COMMANDS, words, DESCRIPTION)

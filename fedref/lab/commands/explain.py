@@ -1,0 +1,65 @@
+"""`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
+
+import sys
+from pathlib import Path
+
+from fedref.boundary.errors import ConfigError
+from fedref.lab.commands.command_line import parse_setting
+from fedref.lab.experiments.run_directory import disk_errors
+
+
+def explain(
+    *topic: str,
+    html: Path | None = None,
+    list: bool = False,
+    picture: Path | None = None,
+    set: list[str] = (),  # type: ignore[assignment]
+) -> None:
+    """Show an equation, an algorithm or a model.
+    A page, in Markdown, has why, the paper's loop, formulae beside code, an example to redo by hand.
+
+    topic : a tag, an algorithm, a model, an exercise or `mistakes`
+    html : write all topics as a site that needs no network
+    list : list all topics, and the lines of each equation
+    picture : draw rounds 1, 2, 5 of an algorithm: FILE.svg, .png, .pdf
+    set : KEY=VALUE, a hyperparameter of the picture, such as alpha=0.5
+
+    examples
+      fedref explain --list                 every topic, and the index of equations with their lines
+      fedref explain per-fedavg             why, the paper's loop, its derivation, a worked example
+      fedref explain "per-fedavg eq.6"      an equation, its lines, and its numbers
+      fedref explain cnn                    a model: layers, backward pass, R-operator
+      fedref explain mistakes               known mistakes: the wrong line, the right one
+      fedref explain per-fedavg --picture per-fedavg.svg --set alpha=0.5
+      fedref explain --html DIR             everything as pages, with formulae and pictures
+
+    Everything comes from the source that runs. Formulae stand beside their lines of code, and the tests
+    compare both. A worked example is the smallest one without a zero that Hypothesis finds; it needs
+    pip install "fedref[teach]".
+    """
+    if sys.flags.optimize > 1:
+        raise ConfigError(
+            "the explanations are docstrings, which python -OO drops: run it without -OO"
+        )
+    from fedref.teach import topics  # it imports the proofs, and SciPy, which is slow to import
+
+    if list:
+        print(*topics.list_topics(), sep="\n")
+    elif html:
+        from fedref.teach import site  # it imports matplotlib for its pictures
+
+        with disk_errors(html):
+            print(site.build_site(html)[0])
+    elif not topic:
+        raise ConfigError(
+            "nothing to explain: give a tag, an algorithm or a model, --list or --html"
+        )
+    elif picture:
+        from fedref.boundary import style
+        from fedref.teach import pictures, plane
+
+        settings = dict(map(parse_setting, set))
+        figure = pictures.draw(plane.draw_rounds, " ".join(topic), settings)
+        style.save(figure, picture)
+    else:
+        print(topics.explain(" ".join(topic)))

@@ -1,0 +1,68 @@
+"""`fedref plot`: draws pictures of run directories."""
+
+from pathlib import Path
+from typing import Literal
+
+from fedref.boundary.errors import ConfigError
+from fedref.lab.commands.console import say
+from fedref.lab.experiments.results import Run, load_run
+from fedref.lab.experiments.unit import units
+
+
+def plot(
+    *directories: Path,
+    kind: Literal["curves", "bars", "clients"] = "curves",
+    metric: str | None = None,
+    against: str = "round",
+    title: str = "",
+    out: Path | None = None,
+) -> None:
+    """Draw the runs in run directories, finished or not, as PNG, SVG or PDF.
+
+    directories : run directories
+    kind : what to draw
+    metric : curves: accuracy, loss (training), gamma, bytes (up + down), or any column of metrics.csv,
+        one panel each (default loss,accuracy); bars: accuracy, accuracy_mean; clients: accuracy,
+        train_loss, test_loss (default accuracy)
+    against : x axis of curves: round, bytes, flops ..., or a key of the run's sweep
+    title : title above the picture
+    out : FILE.png, .svg or .pdf (default DIR/KIND.png)
+
+    examples
+      fedref plot DIR                                   training loss and test accuracy, per round
+      fedref plot DIR --metric accuracy --against bytes --out cost.pdf
+      fedref plot DIR --against alpha                   the last accuracy over a swept value
+      fedref plot DIR --kind bars --out bars.svg        average and maximum, as APFL's Figure 1
+      fedref plot DIR --kind clients                    how accuracy is spread over the clients
+      fedref plot DIR OTHER --metric gamma              two runs in one picture
+
+    In curves, a star marks a round after which APFL's importance is recomputed, a cross marks the last
+    round before an algorithm diverged, and a band spans ±1 standard deviation over seeds.
+    """
+    from fedref.lab import plots  # matplotlib is slow to import
+
+    if not directories:
+        raise ConfigError(
+            "no run directory is given, expected one or more (see `fedref plot --help`)"
+        )
+    if kind != "curves" and against != "round":
+        raise ConfigError(f"--against is for curves, and the kind is {kind}")
+    path = out or directories[0] / f"{kind}.png"
+    plots.format_of(path)
+    of = "clients" if kind == "clients" else "metrics"
+    tables = {name: run.table(of) for name, run in load_runs(directories).items()}
+    table = plots.join_tables(tables) if len(tables) > 1 else next(iter(tables.values()))
+    metrics = metric.split(",") if metric else None
+    how = {"against": against} if kind == "curves" else {}
+    plots.save(getattr(plots, kind)(table, metrics, title=title, **how), path)
+    print(path)
+
+
+def load_runs(directories: tuple[Path, ...]) -> dict[str, Run]:
+    """Load the runs, by their directories."""
+    runs = {str(directory): load_run(directory) for directory in directories}
+    for directory, run in runs.items():
+        wanted = len(units(run.experiment))
+        if missing := wanted - len(run.units):
+            say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
+    return runs

@@ -1,0 +1,249 @@
+"""`fedref run` and `fedref resume`: train and compare algorithms."""
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import MISSING
+from math import isfinite
+from pathlib import Path
+from textwrap import fill, indent
+from typing import Annotated, Any
+
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
+from fedref.lab.commands.command_line import HELP_WIDTH, parse_setting
+from fedref.lab.commands.console import say
+from fedref.lab.datasets import RULES, SOURCES
+from fedref.lab.datasets.describe import label_note
+from fedref.lab.experiments import config, names, run_directory
+from fedref.lab.experiments.config import TABLES, Experiment, naming
+from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.lab.experiments.progress import Progress, console_progress
+from fedref.lab.experiments.results import columns_help, idle_rounds
+from fedref.lab.experiments.run import execute
+from fedref.lab.experiments.unit import Record, Unit, units
+from fedref.models import MODELS
+
+DIVERGED = 3
+#: The keys that have a flag of the same name; all others are given by --set.
+FLAGS = (
+    "rounds", "clients_per_round", "epochs", "steps", "batch_size", "dtype", "lr", "alpha", "beta", "mu",
+)  # fmt: skip
+Workers = Annotated[int, Bounds(1)]
+Seconds = Annotated[float, Bounds(0)]
+
+
+def run(
+    *what: str,
+    data: str | None = None,
+    split: str | None = None,
+    model: str | None = None,
+    seeds: str | None = None,
+    set: list[str] = (),  # type: ignore[assignment]
+    out: Path | None = None,
+    print_config: bool = False,
+    help_columns: bool = False,
+    list: bool = False,
+    dry_run: bool = False,
+    data_dir: Path | None = None,
+    workers: Workers = 1,
+    threads: Workers | None = None,
+    checkpoint_every: Seconds = 10.0,
+    quiet: bool = False,
+    json: bool = False,
+    **settings: Any,
+) -> int:
+    """Train algorithms on the same clients and the same mini-batches, and compare them.
+    A run prints a table and writes a run directory: config.toml, split.json, metrics.csv, clients.csv,
+    summary.csv, curves.png.
+
+    what : algorithms, or a TOML file, or both; all: every algorithm
+    data : data set (see `fedref data list`), or a path to your own (see `fedref data --help`)
+    split : split rule (see `fedref data rules`), or a manifest.json
+    model : logistic, binary-logistic, svm, mlp, cnn, lstm, or MODULE:NAME (a torch.nn.Module, too)
+    seeds : one seed, or several: 0:3 is 0, 1, 2
+    set : any value, e.g. split.users=10; the keys are below
+    out : run directory (default runs/TIME-NAME); a run that was begun there goes on
+    print_config : print the experiment with every value, as a file to copy and edit, and do no more
+    help_columns : explain the columns of the table and of the files, and do no more
+    list : list algorithms, models, data and split rules, and do no more
+    dry_run : check everything, print the experiment that would run, and do no more
+
+    examples
+      fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
+      fedref run fedavg per-fedavg --data digits --rounds 50 --clients-per-round 5 \\
+          --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seeds 7 --out DIR
+      fedref run apfl fedavg --data mnist --split fedprox-mnist --model logistic \\
+          --data-dir ~/data --rounds 150 --epochs 5 --lr 0.03 --seeds 0:3
+      fedref run experiment.toml --set mu=0.1 --set model.hidden=[40]
+      fedref run per-fedavg --set "sweep.alpha=[0.01,0.1,0.5]" --seeds 0:3 --out DIR
+      fedref plot DIR --against alpha             the result over the swept value
+
+    The file is TOML: the keys of --set at the top level, and the tables [data] name, [split] rule and
+    its parameters, [model] name and its parameters, [algorithms.NAME] with hyperparameters, [sweep]
+    key = [values]. Every run writes one, config.toml, with every value. Options on the command line
+    override the file; each is also such a key.
+
+    exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
+    """
+    if help_columns or list:
+        print(columns_help() if help_columns else listing())
+        return 0
+    files = [word for word in what if word.endswith(".toml")]
+    if len(files) > 1:
+        raise ConfigError(f"{len(files)} files are given, expected one at most")
+    chosen = [word for word in what if word not in files]
+    given: dict[str, Any] = {"data": data, "split": split, "model": model, "seeds": seeds}
+    given |= {"algorithms": chosen or None}
+    given |= {key: literal(text) for key, text in settings.items() if text is not None}
+    experiment = config.compose(
+        files[0] if files else None, [*given.items(), *map(parse_setting, set)]
+    )
+    if print_config:
+        print(config.toml_text(experiment), end="")
+        return 0
+    loader = Loader(data_dir)
+    with naming(files[0] if files else ""):
+        silent = quiet or json
+        experiment = resolve_experiment(experiment, loader, (lambda text: None) if silent else say)
+    if dry_run:
+        if out is not None:
+            run_directory.is_begun(experiment, out)  # or refused
+        if not quiet:
+            print(config.toml_text(experiment), end="")
+        return 0
+    if out is None:
+        out = run_directory.new_directory(experiment.name)
+    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
+        run_directory.begin_run(experiment, out, say)
+        if not silent:
+            say(f"results go to {out}/")
+            first = load_experiment(units(experiment)[0].experiment, loader)
+            note = label_note(first.whole.source, first.model.labels)
+            if note and experiment.classes == "all":  # each client's own count from 0
+                say(note)
+        return run_and_report(experiment, out, loader, quiet, json, **how)
+
+
+def resume(
+    directory: Path,
+    *,
+    data_dir: Path | None = None,
+    changed_code: bool = False,
+    workers: Workers = 1,
+    threads: Workers | None = None,
+    checkpoint_every: Seconds = 10.0,
+    quiet: bool = False,
+    json: bool = False,
+) -> int:
+    """Go on with a run from what its units have saved.
+    The files become byte-identical to those of a run that was never interrupted.
+
+    directory : the run directory
+    data_dir : the folder of data sets; if the run had a --data-dir, give it again: it is not saved
+    changed_code : go on although fedref's version or code of yours has changed; the run says so
+    """
+    experiment = config.read_experiment(directory)
+    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    how["changed_code"] = changed_code
+    with (
+        run_directory.hold_directory(directory),
+        run_directory.disk_errors(directory, resumable=True),
+    ):
+        if differs := run_directory.compare_environment(directory):
+            say(f"{directory}: {differs}")
+        return run_and_report(experiment, directory, Loader(data_dir), quiet, json, **how)
+
+
+def run_and_report(
+    experiment: Experiment, directory: Path, loader: Loader, quiet: bool, as_json: bool, **how: Any
+) -> int:
+    """Complete the units, report progress, draw the curves, print the table; return the exit code."""
+    from fedref.lab import plots  # matplotlib is slow to import
+
+    with ExitStack() as stack:
+        progress = Progress(message=say)
+        if as_json:
+            progress = Progress(print_json_line, say)
+        elif not quiet:
+            progress = stack.enter_context(console_progress(experiment, say))
+        done = execute(experiment, directory, loader=loader, progress=progress, **how)
+    plots.save(plots.curves(done.table()), directory / "curves.png")
+    if not quiet and not as_json:
+        files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+        print(f"\n{done}\n\n{files}")
+    for unit, record in zip(done.units, done.records):
+        if idle := idle_rounds(record):
+            message = f"in {idle} of {record.round} rounds no client's work arrived"
+            say(f"{unit.name}: {message}: the model did not move")
+    for unit, reason in done.diverged_units:
+        say(f"{unit.name} diverged: {reason}")
+    return DIVERGED if done.diverged_units else 0
+
+
+def print_json_line(unit: Unit, record: Record) -> None:
+    """Print the newest row as a line of JSON, where numbers that are not finite become null."""
+    row = {**unit.columns, **record.rows[-1], "status": record.status}
+    row |= {"reason": record.reason} if record.reason else {}
+    finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)
+
+
+# ---- lists to choose from ------------------------------------------------------------------------
+
+
+def listing() -> str:
+    """List algorithms, models, data and split rules, a line each, also those of other packages."""
+    parts = {
+        "algorithms": {name: first_line(cls) for name, cls in ALGORITHMS.items()},
+        "models (--model)": {n: first_line(sys.modules[c.__module__]) for n, c in MODELS.items()},
+        "data (--data), or a file of your own": {name: one.help for name, one in SOURCES.items()},
+        "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
+    }
+    lines = []
+    for kind, (title, known) in zip(("algorithm", "model", "data", ""), parts.items()):
+        more = names.entry_points_of(kind) if kind else {}
+        known |= {name: f"from {value}" for name, value in more.items()}
+        width = max(map(len, known)) + 2
+        lines += ["", title, *(f"  {name:<{width}}{text}" for name, text in known.items())]
+    return "\n".join(lines[1:])
+
+
+def first_line(thing: Any) -> str:
+    """Return the first line of a docstring; for a class without one, that of its module."""
+    text = thing.__doc__ or ""
+    if text.startswith(f"{thing.__name__}("):  # made by @dataclass
+        text = sys.modules[thing.__module__].__doc__ or ""
+    return text.partition("\n")[0]
+
+
+def keys_help() -> str:
+    """Return the algorithms, and a line or more for each key that has no flag."""
+    names_only = fill(", ".join(ALGORITHMS), HELP_WIDTH - 2, break_on_hyphens=False)
+    lines = [
+        fill(f"{with_dashes(name):<20}{entry.meaning}{usual_value(entry)}", HELP_WIDTH,
+             initial_indent="  ", subsequent_indent=" " * 22)
+        for name, entry in KEYS.items() if name not in FLAGS
+    ]  # fmt: skip
+    lines.append(
+        "  and split.KEY, model.KEY, data.KEY, algorithms.NAME.KEY, sweep.KEY=[VALUE, ...]"
+    )
+    return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])
+
+
+def usual_value(entry: Entry) -> str:
+    return "" if entry.default in (None, MISSING) else f" (default {str(entry.default).lower()})"
+
+
+#: Every key of an experiment, but its tables.
+KEYS = {
+    name: entry for name, entry in schema(Experiment).items() if name not in ("seeds", *TABLES)
+} | {name: Entry(name, str, None, meaning=text) for name, text in HYPERPARAMETERS.items()}
+run.settings = {  # type: ignore[attr-defined]
+    "the experiment (the same defaults with and without a file)": [
+        KEYS[name]._replace(meaning=KEYS[name].meaning + usual_value(KEYS[name])) for name in FLAGS
+    ]
+}
+run.below = keys_help  # type: ignore[attr-defined]

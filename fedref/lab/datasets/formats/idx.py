@@ -1,0 +1,73 @@
+"""The idx format of MNIST and similar data sets: magic number, dimensions, then the raw values."""
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedref.boundary.files import as_data_error, read_bytes
+from fedref.lab.datasets.formats import npz
+from fedref.lab.datasets.formats.arrays import Raw, require
+from fedref.models.numerics import Array
+
+TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, the values"
+#: How the names of files end; a prefix such as emnist-letters- may stand before.
+NAME = r"(%s)-%s-ubyte(\.gz)?$"
+Images = tuple[Array, Array]  # X (n, H, W), y (n,)
+Files = Mapping[str, Callable[[], bytes]]  # name → content, in a folder or an archive
+
+
+def parse(data: bytes, where: object) -> Array:
+    """Return the array of an idx file's bytes."""
+    magic = data[:4]
+    right = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in TYPES and magic[3]
+    require(right, where, f"magic number {magic.hex() or 'missing'}", EXPECTED)
+    start = 4 + 4 * magic[3]
+    require(len(data) >= start, where, "ends within its dimensions", EXPECTED)
+    shape = struct.unpack(f">{magic[3]}I", data[4:start])
+    dtype = np.dtype(TYPES[magic[2]])
+    size, held = math.prod(shape) * dtype.itemsize, len(data) - start
+    claim = f"dimensions {shape} claim {size} bytes"
+    require(size == held, where, claim, f"{held} bytes, as many as it holds")
+    with as_data_error(str(where), EXPECTED):  # NumPy has at most 64 dimensions
+        return np.frombuffer(data, dtype, offset=start).reshape(shape)
+
+
+def read_parts(files: Files, where: Path) -> list[Images]:
+    """Return the training pair of a set and, if it has one, the test pair; t10k means test."""
+    parts = []
+    for part in ("train", "t10k|test"):
+        found = [
+            {name.removesuffix(".gz") for name in files if re.search(NAME % (part, kind), name)}
+            for kind in ("images.idx3", "labels.idx1")
+        ]
+        if part != "train" and not any(found):
+            continue
+        held = ", ".join(sorted(set.union(*found))) or "no train-images-idx3-ubyte"
+        right = "one idx file of images and one of their labels, for training and for testing"
+        require([len(names) for names in found] == [1, 1], where, f"holds {held}", right)
+        (images, X), (labels, y) = (
+            (where / name, parse((files.get(name) or files[name + ".gz"])(), where / name))
+            for (name,) in found
+        )
+        require(X.ndim == 3, images, f"{X.ndim} dimensions", "3: images, height, width")
+        shape, right = f"labels of shape {y.shape}", f"one for each of {len(X)} images"
+        require(y.shape == (len(X),), labels, shape, right)
+        parts.append((X, y))
+    return parts
+
+
+def folder_holds_images(folder: Path) -> bool:
+    """Return whether the folder holds an idx file of training images."""
+    return any(re.search(NAME % ("train", "images.idx3"), path.name) for path in folder.iterdir())
+
+
+def read(folder: Path) -> Raw:
+    """Read a folder with the idx files of one set."""
+    files = {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
+    return npz.join(read_parts(files, folder), folder)

@@ -1,0 +1,222 @@
+"""Tables whose columns have meanings by their names: .csv and .tsv files, and pandas' DataFrames.
+
+y (or label, class, target) is to be predicted, client says whose row it is; both may be called
+otherwise where that is said. test is 1 or true for rows of the published test part. All other columns
+are features and hold numbers. Messages count rows from 0 below the header, and lines from 1 as editors
+do.
+"""
+
+import csv
+import io
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.boundary.errors import DataError, unknown
+from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
+from fedref.lab.datasets.formats import arrays
+from fedref.lab.datasets.formats.arrays import Raw, require
+from fedref.models.numerics import Array
+
+EXPECTED = (
+    "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
+    "(or label, class, target); optional columns are client and test"
+)
+TARGETS = ("y", "label", "class", "target")
+MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
+
+
+class Columns(NamedTuple):
+    """The columns of a table by their meaning: features, and role → position in a row."""
+
+    names: list[str]
+    features: list[int]
+    roles: dict[str, int]  # y, and if they are there client and test
+
+
+def find_columns(
+    header: Iterable[str], where: Path | str, label: str | None = None, client: str | None = None
+) -> Columns:
+    """Find the meaning of each column by its name. label, client : other names for y and client."""
+    names = [name.strip() for name in header]
+    for key, name in (("label", label), ("client", client)):
+        if name is not None and name not in names:
+            what = f"data.{key}: {unknown('column', name, names)}"
+            raise data_error(where, what, "the name of a column")
+    held, twice = ", ".join(names) or "nothing", first_repeated(names)
+    targets = [label] if label else [name for name in TARGETS if name in names]
+    chosen = {"y": (targets or ["y"])[0], "client": client or "client", "test": "test"}
+    features = [i for i, name in enumerate(names) if name not in chosen.values()]
+    one = f"a header with one of {', '.join(TARGETS)}, or --set data.label=COLUMN"
+    for right, what, expected in (
+        (
+            not any(names) or "" not in names,
+            "a column has no name",
+            "a name for every column; leave out a column of row numbers",
+        ),
+        (twice is None, f"two columns are called {twice}", "names that differ"),
+        (targets, f"no column y, only {held}", one),
+        (len(targets) < 2, f"columns {' and '.join(targets)} are there", one),
+        (
+            "train" not in names,
+            "a column is called train",
+            "a column test, 1 for test rows, else 0",
+        ),
+        (
+            len({*chosen.values()}) == 3,
+            f"{label or client} is to be two things",
+            "a column for each",
+        ),
+        (features, f"no column of features, only {held}", "columns of numbers beside them"),
+    ):
+        require(right, where, what, expected)
+    roles = {role: names.index(name) for role, name in chosen.items() if name in names}
+    return Columns(names, features, roles)
+
+
+def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
+    """Return the error for a feature whose cell is not a finite number."""
+    expected = "a finite number (1.5) in every column but y, client and test; a column that says "
+    expected += f"whose row it is has the name client, or for a file --set data.client={name!r}"
+    shown = str(cell).strip()[:40]
+    shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
+    return data_error(where, f"{row}: {name} is {shown}", expected)
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def read(path: Path, **columns: str) -> Raw:
+    """Read a .csv or .tsv file. columns : as in `find_columns`. Errors name the line and the row."""
+    data = read_bytes(path, EXPECTED)
+    with as_data_error(path, EXPECTED):
+        rows = iterate_rows(data.decode("utf-8-sig"), path)
+        _, header = next(rows, (1, []))
+        if not header:
+            raise ValueError("is empty")
+        return read_rows(rows, find_columns(header, path, **columns), path)
+
+
+def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of every row that is not empty."""
+    header = text.partition("\n")[0]
+    separator = max("\t;,", key=header.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise data_error(path, f"line {reader.line_num}: {error}", EXPECTED) from error
+
+
+def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Path) -> Raw:
+    """Check the rows and return their arrays."""
+    names, X, lines, words = columns.names, array("d"), array("q"), dict[str, str]()
+    cells = {role: list[str]() for role in columns.roles}
+    for line, row in rows:
+        lines.append(line)
+        if len(row) != len(names):
+            what = f"{place_of(lines)} has {len(row)} cells"
+            raise data_error(path, what, f"{len(names)}, as the header has")
+        for i in columns.features:
+            number = as_number(row[i])
+            if number is None or not isfinite(number):
+                raise number_error(path, place_of(lines), names[i], row[i])
+            X.append(number)
+        for role, i in columns.roles.items():
+            cell = row[i].strip()
+            if not cell or (role == "test" and cell.lower() not in MASK):
+                what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
+                test = "1 or true for test rows, else 0"
+                raise data_error(path, what, test if role == "test" else "a number or a word")
+            cells[role].append(words.setdefault(cell, cell))
+    require(lines, path, "no row below the header", EXPECTED)
+    found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
+    facts: dict[str, Any] = {}
+    for role, texts in cells.items():
+        if role == "client":
+            found[role], facts["client_names"] = arrays.encode_labels(texts)
+        elif role == "y":
+            name = names[columns.roles[role]]
+            found[role], facts["label_names"] = numbers_or_words(texts, lines, name, path)
+        else:
+            found[role] = np.array([MASK[cell.lower()] for cell in texts])
+    return Raw(found, facts)
+
+
+def place_of(lines: Sequence[int], row: int = -1) -> str:
+    """Return "line L (row R)" for a row; by default for the last one read."""
+    return f"line {lines[row]} (row {row % len(lines)})"
+
+
+def as_number(cell: str) -> float | None:
+    """Return the number that a cell holds; None if it holds none."""
+    if "_" in cell or not cell.isascii():  # Python would read 1_000 and ١٢
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def numbers_or_words(
+    cells: list[str], lines: Sequence[int], name: str, path: Path
+) -> tuple[Array, tuple[str, ...] | None]:
+    """Return y as (numbers, None), or as (each cell's index among the distinct words, these words)."""
+    known = {cell: as_number(cell) for cell in set(cells)}
+    if all(value is None for value in known.values()):
+        return arrays.encode_labels(cells)
+    odd = {cell for cell, value in known.items() if value is None or not isfinite(value)}
+    if odd:
+        k = next(k for k, cell in enumerate(cells) if cell in odd)
+        what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}, and a number in other rows"
+        raise data_error(path, what, "finite numbers in all rows, or words in all")
+    return np.array([known[cell] for cell in cells], float), None
+
+
+# ---- DataFrames ----------------------------------------------------------------------------------
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a DataFrame, without importing pandas."""
+    return hasattr(value, "columns") and hasattr(value, "iloc")
+
+
+def from_frame(frame: Any, where: str) -> Raw:
+    """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
+    columns = find_columns(map(str, frame.columns), where)
+    others = {role: frame.iloc[:, i] for role, i in columns.roles.items()}
+    return Raw({"X": frame_features(frame, columns.features, where), **others})
+
+
+def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
+    """Return some columns of a DataFrame, by their numbers, as (n, p)."""
+    parts = []
+    for i in features:
+        column = np.asarray(frame.iloc[:, i])
+        bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
+        if bad.any():
+            row = int(bad.argmax())
+            raise number_error(where, f"row {row}", str(frame.columns[i]), column[row])
+        parts.append(column)
+    return np.column_stack(parts)
+
+
+def as_array(value: Any, where: str) -> Array:
+    """Return X, y or client as an array; a DataFrame column by column, as its types may differ."""
+    if np.ma.is_masked(value):
+        raise DataError(
+            f"{where}: an array has masked entries; expected numbers: fill them, or drop their rows"
+        )
+    if not is_frame(value):
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}; expected rows of one length") from None
+        return array.astype(str) if array.dtype.kind == "T" else array
+    return frame_features(value, range(value.shape[1]), where)

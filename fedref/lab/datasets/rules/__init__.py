@@ -1,0 +1,116 @@
+"""Split rules: which client gets which rows. RULES names them all.
+
+A rule is a dataclass whose fields are its parameters. The same seed, source and parameters give the
+same split.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import Bounds, Entry, build
+from fedref.lab.datasets import scaling
+from fedref.lab.datasets.rules.base import Rule
+from fedref.lab.datasets.rules.general import (
+    IID,
+    Dirichlet,
+    Natural,
+    Quantity,
+    Shards,
+    reshuffle,
+)
+from fedref.lab.datasets.rules.per_fedavg import PerFedAvg
+from fedref.lab.datasets.rules.power_law import LognormalSizes, PowerLaw
+from fedref.rounds.federation import Federation, Source
+
+
+@dataclass(frozen=True)
+class FedProxMNIST(PowerLaw):
+    """The power-law split as FedProx uses it for MNIST: standardised features, 1000 clients."""
+
+    scaling: str | None = "standardise"
+    users: int = 1000
+
+
+@dataclass(frozen=True)
+class CIFAR10PowerLaw(PowerLaw):
+    """The power-law split for APFL's CIFAR-10: 5 classes per client; sigma fitted to APFL's Table 1."""
+
+    classes: int = 5
+    sigma: float = 1.25
+    pool: str = "train"
+    train_fraction: float = 0.8
+
+
+RULES: dict[str, type[Rule]] = {
+    "fedprox-mnist": FedProxMNIST,
+    "power-law": PowerLaw,
+    "fedprox-femnist": LognormalSizes,
+    "cifar10-powerlaw": CIFAR10PowerLaw,
+    "per-fedavg": PerFedAvg,
+    "natural": Natural,
+    "dirichlet": Dirichlet,
+    "shards": Shards,
+    "quantity": Quantity,
+    "iid": IID,
+}
+
+
+def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
+    """Return (None, the rule with checked parameters); for iid(of=...), (of, the rule named by `of`)."""
+    of = given.get("of") if rule == "iid" else None
+    if of == "iid":
+        raise ConfigError("iid: of is 'iid', expected another rule to reshuffle")
+    if of is not None:
+        rule, given = of, {key: value for key, value in given.items() if key != "of"}
+    if not isinstance(rule, str) or rule not in RULES:
+        raise ConfigError(spelling_of_call(str(rule)) or unknown("split rule", rule, RULES))
+    return of, build(RULES[rule], given, rule)
+
+
+def spelling_of_call(text: str) -> str:
+    """Return a hint for a rule that is spelled as data are, "dirichlet(0.1)"; "" for other texts."""
+    name, bracket, arguments = text.strip().removesuffix(")").partition("(")
+    if not bracket or name not in RULES:
+        return ""
+    own = RULES[name].__annotations__  # these come first, as α of dirichlet
+    names = sorted((f.name for f in fields(RULES[name])), key=lambda key: key not in own)
+    keys = [key.replace("_", "-") for key in names if key not in ("scaling", "of")]
+    given = [word.strip() for word in arguments.split(",") if word.strip()]
+    sets = [word if "=" in word else f"{key}={word}" for key, word in zip(keys, given)]
+    spelling = "".join(f" --set split.{one}" for one in sets)
+    return f"split rule is {text!r}, expected --split {name}{spelling}"
+
+
+def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters of a rule, checked; iid(of=...) has those of the rule named by `of`."""
+    of, splitter = make_rule(rule, given)
+    return ({} if of is None else {"of": of}) | vars(splitter)
+
+
+def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:
+    """Divide a source over clients by a named rule (see RULES). The same seed gives the same split."""
+    of, splitter = make_rule(rule, parameters)
+    seed = Entry("seed", int, bounds=Bounds(0)).check(seed, "split")
+    kind = splitter.scaling or scaling.default_scaling(source)
+    splitter = replace(splitter.fill(source), scaling=kind)
+    # "split" makes this stream different from others that are drawn with the same seed
+    rng = np.random.default_rng([seed, int.from_bytes(b"split")])
+    if of is None:
+        train, test = splitter.split(source, rng)
+    else:
+        rng_of, rng_mix = rng.spawn(2)
+        train, test = reshuffle(splitter.split(source, rng_of), rng_mix)
+    shift, scale = scaling.SCALINGS[kind](source)
+    others = {key: value for key, value in vars(splitter).items() if key != "scaling"}
+    chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}
+    names = splitter.client_names(source)
+    federation = Federation(
+        source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names
+    )
+    federation.check()
+    return federation

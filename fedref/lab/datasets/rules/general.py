@@ -1,0 +1,177 @@
+"""Split rules that belong to no single paper: natural, iid, dirichlet, shards, quantity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError
+from fedref.lab.datasets import partition
+from fedref.lab.datasets.partition import apportion
+from fedref.lab.datasets.rules.base import Generator, Parts, Rule, by_class, require_rows, rows_of
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part, Source
+
+USERS = 100
+
+
+@dataclass(frozen=True)
+class Natural(Rule):
+    """Keep the source's own clients; its published test part, if it has one, is their test part."""
+
+    min_rows: int = 1
+    train_fraction: float = 0.9
+
+    meanings: ClassVar[Mapping[str, str]] = {"min_rows": "leave out clients with fewer rows"}
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        if source.client is None:
+            raise ConfigError(
+                f"{source.name} has no natural clients: expected a column or an array called client, "
+                "which says whose row it is (of another name: --set data.client=COLUMN), or another "
+                "split rule, such as iid"
+            )
+        whole = partition.group_by_client(source.client, int(source.client.max()) + 1)
+        if source.test_from is None:
+            train, test = partition.split_rows(whole, self.train_fraction, rng)
+        else:
+            train = partition.keep_rows(whole, whole.rows < source.test_from)
+            test = partition.keep_rows(whole, whole.rows >= source.test_from)
+        kept = self.kept_clients(source)
+        if not kept.size:
+            raise ConfigError(
+                f"no client of {source.name} has {self.min_rows} rows and a training row"
+            )
+        return train.subset(kept), test.subset(kept)
+
+    def kept_clients(self, source: Source) -> Array:
+        """Return the clients that have at least min_rows rows, one or more of them for training."""
+        assert source.client is not None
+        sizes = np.bincount(source.client)
+        trained = np.bincount(source.client[: source.test_from], minlength=len(sizes))
+        return np.flatnonzero((sizes >= self.min_rows) & (trained > 0))
+
+    def client_names(self, source: Source) -> tuple[str, ...]:
+        kept, names = self.kept_clients(source).tolist(), source.client_names
+        return tuple(str(k) if names is None else names[k] for k in kept)
+
+
+@dataclass(frozen=True)
+class Dealt(Rule):
+    """A rule that deals the rows anew, by default to as many clients as the data have of their own.
+
+    So only the degree of heterogeneity changes. Data without clients of their own get 100.
+    """
+
+    users: int | None = None
+    pool: str = "all"
+    train_fraction: float = 0.9
+
+    streams: ClassVar[int] = 1  # of random numbers that `deal` needs
+    meanings: ClassVar[Mapping[str, str]] = {
+        "users": "number of clients; default: as many as the data have of their own, else 100"
+    }
+
+    def fill(self, source: Source) -> Self:
+        own = USERS if source.client is None else len(np.unique(source.client))
+        return self if self.users else replace(self, users=own)
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        *streams, rng_cut = rng.spawn(self.streams + 1)
+        dealt = self.deal(source, rows_of(source, self.pool), self.users or USERS, *streams)
+        return partition.split_rows(dealt, self.train_fraction, rng_cut)
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        """Return the rows of each client, training and test together."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class IID(Dealt):
+    """Deal random rows, the same number for each client."""
+
+    of: str | None = None
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, 1, rows, source)
+        ends = np.arange(users + 1) * len(rows) // users
+        return Part(streams[0].permutation(rows), ends)
+
+
+def reshuffle(split: Parts, rng: Generator) -> Parts:
+    """Return the IID twin of a split: clients of the same sizes, but with random rows.
+
+    Training rows stay training rows, and test rows stay test rows.
+    """
+    streams = rng.spawn(2)
+    train, test = (Part(r.permutation(p.rows), p.offsets) for r, p in zip(streams, split))
+    return train, test
+
+
+@dataclass(frozen=True)
+class Dirichlet(Dealt):
+    """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Hsu et al. 2019).
+
+    A client with fewer than min_rows rows gets random rows from clients that have more than that.
+    """
+
+    alpha: float = 0.5
+    min_rows: int = 2
+
+    streams = 3
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.min_rows, rows, source)
+        rng_order, rng_share, rng_even = streams
+        pools = partition.shuffle_clients(by_class(source, rows), rng_order)
+        concentration = np.full(users, self.alpha)
+        count = [apportion(n, rng_share.dirichlet(concentration)) for n in pools.sizes]
+        pool_of, client = np.divmod(np.arange(len(count) * users), users)
+        dealt = partition.deal(pools, pool_of, client, np.concatenate(count), users)
+        return even_out(dealt, self.min_rows, rng_even)
+
+
+def even_out(part: Part, least: int, rng: Generator) -> Part:
+    """Move random rows to clients with fewer than `least` rows, from clients that hold more."""
+    wanting = np.maximum(least - part.sizes, 0)
+    if not wanting.any():
+        return part
+    mixed = partition.shuffle_clients(part, rng)
+    spare = np.flatnonzero(partition.row_positions(mixed) >= least)
+    owner = mixed.owners
+    owner[rng.permutation(spare)[: wanting.sum()]] = np.repeat(np.arange(len(wanting)), wanting)
+    return partition.group_by_client(owner, len(wanting), mixed.rows)
+
+
+@dataclass(frozen=True)
+class Shards(Dealt):
+    """Sort rows by label, cut them into users × shards pieces, deal them at random (McMahan 2017)."""
+
+    shards: int = 2
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.shards, rows, source)
+        pieces = users * self.shards
+        ordered = by_class(source, rows).rows
+        ends = np.arange(pieces + 1) * len(rows) // pieces
+        owner = np.empty(pieces, np.int64)
+        owner[streams[0].permutation(pieces)] = np.arange(pieces) // self.shards
+        return partition.group_by_client(np.repeat(owner, np.diff(ends)), users, ordered)
+
+
+@dataclass(frozen=True)
+class Quantity(Dealt):
+    """Quantity skew: random rows, but sizes that follow a Dirichlet(α) draw (Li et al. 2022)."""
+
+    alpha: float = 0.5
+    min_rows: int = 2
+
+    streams = 2
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.min_rows, rows, source)
+        rng_deal, rng_share = streams
+        shares = rng_share.dirichlet(np.full(users, self.alpha))
+        sizes = self.min_rows + apportion(len(rows) - users * self.min_rows, shares)
+        return Part(rng_deal.permutation(rows), partition.offsets(sizes))

@@ -1,0 +1,305 @@
+"""Loading of data: named data sets are found or downloaded, files and folders are recognised."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError, DataError, unknown
+from fedref.boundary.files import data_error, exists
+from fedref.boundary.values import build, literal, schema
+from fedref.lab.datasets import download
+from fedref.lab.datasets.formats import idx, leaf, mat, npz, tables
+from fedref.lab.datasets.formats.arrays import Raw, source_of
+from fedref.lab.datasets.registry import SOURCES
+from fedref.rounds.federation import Federation, Source
+
+Folder = str | os.PathLike[str] | None
+
+# ---- names ---------------------------------------------------------------------------------------
+
+CALL = re.compile(r"\s*(?P<name>[\w-]+)\s*(\((?P<arguments>[^()]*)\))?\s*")
+
+
+def parse_name(
+    text: str, more: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and checked parameters of "synthetic(0.5,0.5,seed=3)"; None if unknown."""
+    match = CALL.fullmatch(text)
+    if match is None or match["name"] not in SOURCES:
+        return None
+    name, known = match["name"], SOURCES[match["name"]].parameters
+    given, places = dict(more), [f.name for f in fields(known) if f.init]
+    arguments = [word.strip() for word in (match["arguments"] or "").split(",") if word.strip()]
+    for i, argument in enumerate(arguments):
+        key, equals, value = (word.strip() for word in argument.partition("="))
+        if not equals:
+            if i >= len(places):
+                raise ConfigError(f"{name}: {argument!r} is one argument too many")
+            key, value = places[i], key
+        if key in given:
+            raise ConfigError(f"{name}: {key} is given twice")
+        entry = schema(known).get(key)
+        given[key] = entry.parse(value) if entry else literal(value)
+    return name, vars(build(known, given, name))
+
+
+def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
+    """Return the shortest name with the same meaning: "synthetic(0.5,0.5,seed=3)"."""
+    known = SOURCES[name].parameters
+    arguments, skipped = [], False
+    for key, value in chosen.items():
+        if value == getattr(known, key) and not (name == "synthetic" and key in ("alpha", "beta")):
+            skipped = True
+            continue
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        arguments.append(f"{key}={text}" if skipped else text)
+    return f"{name}({','.join(arguments)})" if arguments else name
+
+
+def usual_split(name: Any) -> str:
+    """Return the rule that usually splits a data set; data of the user's own keep their clients."""
+    base = name.partition("(")[0].strip() if isinstance(name, str) else ""
+    return SOURCES[base].split if base in SOURCES else "natural"
+
+
+# ---- where files may be --------------------------------------------------------------------------
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the shipped data: in the package if installed, else beside it."""
+    package = Path(__file__).resolve().parents[2]
+    inside = package / "_data"
+    return inside if inside.is_dir() else package.parent / "data"
+
+
+def user_folder(data_dir: Folder) -> Path | None:
+    """Return the user's folder of data sets: data_dir, else FEDREF_DATA, else none."""
+    chosen = data_dir if data_dir is not None else os.environ.get("FEDREF_DATA") or None
+    return None if chosen is None else Path(chosen)
+
+
+def require_folder(root: Path | None) -> None:
+    """Raise a DataError if the folder of data sets does not exist."""
+    if root is not None and not os.path.isdir(root):
+        expected = "the folder that holds data sets (FEDREF_DATA)"
+        raise data_error(root, "no such folder", expected)
+
+
+def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
+    """Return the folders that may hold a named data set, best first."""
+    root = user_folder(data_dir)
+    if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
+        require_folder(root)
+    roots = [root, download.cache_folder(), shipped_folder()]
+    return [root / name for root in roots if root is not None and os.path.isdir(root / name)]
+
+
+def locate(name: str, data_dir: Folder) -> Path | None:
+    """Return the path to a named data set's files, or None if they are nowhere."""
+    find = SOURCES[name].find
+    if find is None:
+        return Path()
+    return next(filter(None, map(find, candidate_folders(name, data_dir))), None)
+
+
+def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:
+    """Return the path of a file or folder, in the current folder or in that of data sets, or None."""
+    if not os.fspath(name_or_path):
+        return None  # Path("") would be the whole folder
+    roots = (Path(), user_folder(data_dir))
+    paths = (root / name_or_path for root in roots if root is not None)
+    return next((path for path in paths if exists(path)), None)
+
+
+# ---- loading -------------------------------------------------------------------------------------
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    data_dir: Folder = None,
+    *,
+    download: bool = True,
+    verify: bool = True,
+    **parameters: Any,
+) -> Source:
+    """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
+
+    Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j"). Those
+    of a table are the names of its columns, load("a.csv", label="outcome", client="hospital").
+    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... A data set that is not found is
+    downloaded to the user's cache, if it has a public address.
+    verify : raise a DataError if the content differs from the published one, where its hash is known.
+    """
+    try:
+        if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):
+            return load_named(*call, data_dir, download, verify)
+        path = find(name_or_path, data_dir)
+        if path is None:
+            message = unknown("data set", name_or_path, SOURCES)
+            raise DataError(f"{message}; nor is it a file or folder")
+        return load_path(path, parameters)
+    except OSError as error:  # a folder that cannot be listed, a file that has just been removed
+        what = error.strerror or error
+        where = str(error.filename or name_or_path)
+        raise data_error(where, what, "a file or folder to read") from error
+
+
+def load_named(
+    name: str, chosen: dict[str, Any], data_dir: Folder, fetch: bool, verify: bool
+) -> Source:
+    """Load a named data set. Download it if it is not found and has a public address."""
+    known = SOURCES[name]
+    path = locate(name, data_dir)
+    if path is None:
+        require_folder(user_folder(data_dir))  # a mistyped folder may hold it: no download
+        if not known.addresses:
+            raise missing_error(name, "not found")
+        if not fetch:
+            asked = f"`fedref data prepare {name}` downloads it"
+            raise missing_error(name, f"not found, and nothing is downloaded unasked; {asked}")
+        path = prepare(name)
+    shown = shortest_name(name, chosen)
+    where = shown if known.find is None else str(path)
+    source = source_of(known.read(path, **chosen), where, name=shown)
+    if verify and known.sha256 not in ("", source.sha256):
+        raise DataError(
+            f"{path}: is not {name} as published: its content has the hash {source.sha256}, "
+            f"expected {known.sha256} (to use it all the same, give the path of its file or folder)"
+        )
+    return source
+
+
+def missing_error(name: str, what: str) -> DataError:
+    """Return the error that says which files to put where."""
+    return DataError(
+        f"{name}: {what}; put {SOURCES[name].files} in the folder DIR/{name} and give DIR by "
+        "--data-dir or FEDREF_DATA"
+    )
+
+
+def prepare(name: str) -> Path:
+    """Download a named data set into the user's cache; return the path to read it from."""
+    folder, known = download.cache_folder() / name, SOURCES[name]
+    try:
+        for file, hash in known.hashes.items():
+            download.fetch_file(file, hash, known.addresses, folder)
+    except DataError as error:
+        raise missing_error(name, str(error)) from error
+    path = locate(name, None)
+    if path is None:
+        raise missing_error(name, f"not among what was downloaded to {folder}")
+    return path
+
+
+# ---- files and folders ---------------------------------------------------------------------------
+
+FOLDERS: tuple[tuple[Callable[[Path], object], Callable[[Path], Raw]], ...] = (
+    (idx.folder_holds_images, idx.read),
+    (leaf.folder_holds_json, leaf.read),
+)
+SUFFIXES: dict[str, Callable[..., Raw]] = {
+    ".npz": npz.read,
+    ".json": leaf.read,
+    ".mat": mat.read,
+    ".csv": tables.read,
+    ".tsv": tables.read,
+}
+EXPECTED = "a file .npz, .csv, .tsv or .json, or a folder of idx or LEAF files"
+
+
+def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) -> Source:
+    """Load any file or folder in a known format; the source has the name of the file or folder.
+
+    parameters : label and client, the columns of a table that have other names.
+    """
+    name = os.path.basename(os.path.realpath(path))
+    if path.is_dir():
+        reader = next((read for holds, read in FOLDERS if holds(path)), None)
+    else:
+        reader = SUFFIXES.get(suffix(path))
+    if reader is None:
+        raise data_error(path, "is in no known format", EXPECTED)
+    known = ("label", "client") if reader is tables.read else ()
+    if odd := sorted(set(parameters) - set(known)):
+        raise ConfigError(f"{name}: {unknown('key of data', odd[0], known)}")
+    columns = {key: str(value) for key, value in parameters.items() if value is not None}
+    return source_of(reader(path, **columns), str(path), name=name, columns=tuple(columns.items()))
+
+
+def suffix(path: Path) -> str:
+    """Return the suffix in lower case, without .gz: that of a.npz and of a.npz.gz is .npz."""
+    name = path.name.removesuffix(".gz")
+    return name[name.rfind(".") :].lower()
+
+
+# ---- data in memory ------------------------------------------------------------------------------
+
+IN_MEMORY = (
+    "arrays (X, y) or (X, y, client), {client: (X, y)}, a table of arrays with X and y and optionally "
+    "client and test, a DataFrame with such columns, a Source or a Federation"
+)
+
+
+def is_in_memory(value: Any) -> bool:
+    """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
+    if isinstance(value, tuple):  # of lists, arrays, or objects that NumPy can convert to arrays
+        return len(value) in (2, 3) and all(
+            isinstance(x, list) or hasattr(x, "__array__") for x in value
+        )
+    named = isinstance(value, Mapping) and ("X" in value or is_by_client(value))
+    return named or isinstance(value, Source | Federation) or tables.is_frame(value)
+
+
+def is_by_client(value: Mapping[Any, Any]) -> bool:
+    """Return whether a table holds the arrays (X, y) of each client by its name."""
+    return (
+        bool(value)
+        and all(isinstance(x, tuple | list) and len(x) == 2 for x in value.values())
+        and all(np.ndim(X) == 2 for X, _ in value.values())
+    )
+
+
+def from_memory(value: Any, where: str) -> Source | Federation:
+    """Make a Source of arrays or a DataFrame; check a Source or a Federation and return it."""
+    if isinstance(value, Federation | Source):
+        check_source(value.source if isinstance(value, Federation) else value)
+        return value
+    if tables.is_frame(value):
+        return source_of(tables.from_frame(value, where), where, name=where)
+    if isinstance(value, tuple) and len(value) in (2, 3):
+        value = dict(zip(("X", "y", "client"), value))
+    if not isinstance(value, Mapping):
+        raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
+    if "X" not in value and is_by_client(value):
+        Xs, ys = zip(*value.values())
+        try:
+            X, y = np.concatenate(Xs), np.concatenate(ys)
+        except ValueError as error:
+            raise DataError(
+                f"{where}: {error}; expected X with as many columns for each client"
+            ) from None
+        for name, (own, labels) in value.items():
+            if len(own) != len(labels):
+                raise DataError(
+                    f"{where}: client {name} has {len(own)} rows of X and {len(labels)} labels"
+                )
+        value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
+    named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
+    return source_of(Raw(named_arrays), where, name=where)
+
+
+def check_source(source: Source) -> None:
+    """Refuse a Source whose parts are not arrays of one length."""
+    for name, axes in (("X", 2), ("y", 1), ("client", 1)):
+        part = getattr(source, name)
+        right = isinstance(part, np.ndarray) and part.ndim == axes and len(part) == len(source.X)
+        if not right and (name != "client" or part is not None):
+            what = f"{name} is a {type(part).__name__} of shape {np.shape(part)}"
+            expected = f"an array of {axes} axes and as many rows as X"
+            raise data_error(source.name, what, expected)

@@ -1,0 +1,125 @@
+"""The named data sets that are text: Shakespeare's roles, and Sent140's tweets.
+
+The first 80 % of a role's windows are for training. With windows of 80 characters LEAF leaves a gap of
+79 before its first test window, which begins with the last training target. A gap of 80 leaves training
+and test part no character in common. The split rule `natural` keeps the parts; its min_rows leaves out
+clients with fewer rows.
+
+Shakespeare's roles and windows are not quite LEAF's (data/README.md), which finds the roles by regular
+expressions in the plain text of Project Gutenberg. `roles.json` comes from a marked-up edition, where a
+messenger or a servant is a role of each play. 194 of its 1 349 roles have no window.
+"""
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedref.boundary.files import data_error, read_json
+from fedref.lab.datasets.formats import leaf, text
+from fedref.lab.datasets.formats.arrays import Raw
+from fedref.lab.datasets.formats.leaf import User
+from fedref.models.numerics import Array
+
+EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
+TRAIN = 0.8
+TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
+SENTIMENTS = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
+
+
+# ---- Shakespeare ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shakespeare:
+    """Parameters: windows begin at every step-th character (in LEAF at every one)."""
+
+    step: int = 1
+
+    bounds: ClassVar[Mapping[str, Any]] = {"step": (1,)}
+
+
+def read_shakespeare(path: Path, step: int) -> Raw:
+    """Return windows of 80 characters and the next one, one client per role."""
+    users = read_roles(path)
+    ends = [max(1, int(TRAIN * len(user.y))) for user in users]
+    train = [cut(user, slice(0, n, step)) for user, n in zip(users, ends)]
+    test = [cut(user, slice(n + text.LENGTH, None, step)) for user, n in zip(users, ends)]
+    raw = leaf.join([("train", train), ("test", test)], path)
+    return raw._replace(facts={**raw.facts, "vocabulary": text.CHARACTERS})
+
+
+def cut(user: User, rows: slice) -> User:
+    """Return a user with some of its rows."""
+    return user._replace(X=user.X[rows], y=user.y[rows])
+
+
+def read_roles(path: Path) -> list[User]:
+    """Return the roles of roles.json that have a window. X is a view, which takes no memory."""
+    users = []
+    for name, speeches in read_json(path, EXPECTED).items():
+        where = f"{path}: role {name!r}"
+        if not is_role(speeches):
+            raise data_error(where, "is not a list of lists of text", EXPECTED)
+        words = " ".join(line for speech in speeches for line in speech).split()
+        users.append(User(name, *text.windows(" ".join(words)), where))
+    if not any(len(user.y) for user in users):
+        raise data_error(path, f"no role has more than {text.LENGTH} characters", EXPECTED)
+    return [user for user in users if len(user.y)]
+
+
+def is_role(speeches: Any) -> bool:
+    """Return whether a value is a list of speeches, and every speech a list of lines."""
+    return isinstance(speeches, list) and all(
+        isinstance(speech, list) and all(isinstance(line, str) for line in speech)
+        for speech in speeches
+    )
+
+
+# ---- Sent140 ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sent140:
+    """Parameters: how many words have a code, and how many words of a tweet are kept (in LEAF 25).
+
+    Those with a code are the most frequent ones of the training part.
+    """
+
+    vocabulary: int = 10_000
+    length: int = 25
+
+    bounds: ClassVar[Mapping[str, Any]] = {"vocabulary": (1,), "length": (1, 10_000)}
+
+
+def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+    """Return the tweets as text (n, 1), and their class: 0 negative, 1 positive."""
+    for i, (row, label) in enumerate(zip(x, y)):
+        columns = isinstance(row, list) and len(row) in (TWEET_AT + 1, TWEET_AT + 2)
+        if not (columns and all(isinstance(cell, str) for cell in row)):
+            expected = "a tweet as [id, date, query, user, tweet]"
+            raise data_error(where, f"x[{i}] is {reprlib.repr(row)}", expected)
+        if type(label) not in (int, str) or label not in SENTIMENTS:
+            raise data_error(where, f"y[{i}] is {reprlib.repr(label)}", "0 or 1, a tweet's class")
+    tweets = np.array([row[TWEET_AT] for row in x], object)[:, None]
+    return tweets, np.array([SENTIMENTS[label] for label in y], np.int64)
+
+
+def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
+    """Return tweets as codes of words, and their class. All unknown words share the last code."""
+    parts = leaf.read_parts(path, parse_tweets)
+    trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
+    known = text.vocabulary_of(trained, vocabulary)
+    coded = [
+        (part, [
+            user._replace(X=text.encode_words(user.X[:, 0].tolist(), known, length))
+            for user in users
+            if len(user.y)
+        ])
+        for part, users in parts
+    ]  # fmt: skip
+    raw = leaf.join(coded, path)
+    return raw._replace(facts={**raw.facts, "vocabulary": known})

@@ -1,0 +1,298 @@
+"""The data, the split and the model of a unit. A run loads each of them once.
+
+What cannot be trained on is refused here, in one line, before any work.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.values import build, schema
+from fedref.lab.datasets import from_manifest, load, manifest_of, split, split_clients
+from fedref.lab.datasets.sources import from_memory, is_in_memory, parse_name
+from fedref.lab.experiments import config, names
+from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
+from fedref.lab.experiments.unit import LoadedExperiment, units
+from fedref.models import FROM_DATA, MODELS, Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Source
+
+MOST_CLASSES = 100_000
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Loader:
+    """The data of a run: each source is read once, and each split is made once."""
+
+    data_dir: str | Path | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def load_once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
+
+    def source(self, data: Table) -> Source | Federation:
+        """Return the rows of [data], or a Federation if they are divided over clients already."""
+        return self.load_once(key_of(data), lambda: source_of(data, self.data_dir))
+
+    def federation(self, data: Table, table: Table) -> Federation:
+        """Return the data of [data], divided over clients as [split] says."""
+        return self.load_once(key_of(data, table), lambda: self.split_source(data, dict(table)))
+
+    def split_hash(self, whole: Federation) -> str:
+        """Return the SHA-256 of a split and its data."""
+        return str(self.load_once(f"hash {id(whole)}", lambda: manifest_of(whole)["sha256"]))
+
+    def split_source(self, data: Table, table: dict[str, Any]) -> Federation:
+        rule = table.pop("rule")
+        if rule.endswith(".json"):  # a manifest names its data, which may be in a file's folder
+            here = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
+            return from_manifest(rule, here)
+        source = self.source(data)
+        if isinstance(source, Federation):
+            return source
+        given = {key: value for key, value in table.items() if value is not None}
+        return split(rule, source, given.pop("seed"), **given)
+
+
+def key_of(*tables: Table) -> str:
+    """Return a key that is equal for tables of the same values; objects differ by identity."""
+
+    def key(value: Any) -> Any:
+        named = callable(value) or is_in_memory(value) or isinstance(value, Model)
+        return id(value) if named else repr(value)
+
+    return repr([{name: key(value) for name, value in table.items()} for table in tables])
+
+
+def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
+    """Load the rows of a named data set, a file, a function's result, or arrays."""
+    rest = {key: value for key, value in data.items() if key != "name"}
+    name = data["name"]
+    if is_in_memory(name):
+        return from_memory(name, "data")
+    function = names.find_function(name)
+    if function is None:
+        return load(name, data_dir, **rest)
+    where = names.importable_name(name)
+    try:
+        return from_memory(function(**rest), where)
+    except FedrefError:
+        raise
+    except Exception as error:
+        raise DataError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def is_file(name: Any) -> bool:
+    """Return whether data are a file or folder, not a named data set."""
+    return isinstance(name, str) and parse_name(name) is None and Path(name).exists()
+
+
+# ---- the model of the data -----------------------------------------------------------------------
+
+
+def make_model(table: Table, source: Source) -> Model:
+    """Make the model of [model], with its sizes taken from the data."""
+    name, shown = table["name"], f"model {names.importable_name(table['name'])}"
+    known = name if isinstance(name, Model) else names.find_class("model", name)
+    if known.inputs != source.inputs:
+        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
+        raise ConfigError(
+            f"{shown} takes {known.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
+        )
+    if isinstance(name, Model):
+        model = name
+        if model.features != source.X.shape[1]:
+            raise ConfigError(
+                f"{shown} takes {model.features} features, but {source.name} has {source.X.shape[1]}"
+            )
+    else:
+        model = fill_model(known, table, source, shown)
+    if model.labels:
+        refuse_real(source, shown)
+    return model
+
+
+def fill_model(cls: Any, table: Table, source: Source, shown: str) -> Model:
+    """Make a model of a class; what the table leaves open is taken from the data."""
+    sizes: dict[str, Callable[[], Any]] = {
+        "features": lambda: source.X.shape[1],
+        "length": lambda: source.X.shape[1],
+        "classes": lambda: class_count(source, shown),
+        "image": lambda: source.image,
+        "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
+    }
+    given = {f.name: sizes[f.name]() for f in fields(cls) if f.name in FROM_DATA}
+    if None in given.values():
+        raise ConfigError(f"{shown} needs images, and {source.name} has none")
+    own = {key: value for key, value in table.items() if key != "name"}
+    for name, entry in schema(cls).items():
+        if entry.default is MISSING and name not in {*given, *own}:
+            raise ConfigError(
+                f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
+            )
+    model: Model = build(cls, own, shown, **given)
+    return model
+
+
+def refuse_real(source: Source, shown: str) -> None:
+    """Refuse real targets for a model that takes labels."""
+    if source.real:
+        row = int((source.y % 1 != 0).argmax())
+        raise ConfigError(
+            f"{source.name}: y is {source.y[row]} in row {row}, and {shown} takes labels; expected "
+            "whole numbers or words, or a model of real targets, whose labels are ()"
+        )
+
+
+def class_count(source: Source, shown: str) -> int:
+    """Count the classes: the largest label + 1, or the labels if one of them is negative."""
+    refuse_real(source, shown)
+    labels = source.labels
+    if labels[-1] >= MOST_CLASSES:
+        raise ConfigError(
+            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, C at most "
+            f"{MOST_CLASSES}"
+        )
+    return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
+
+
+def check_shapes(model: Model, federation: Federation) -> None:
+    """Refuse a model of the user's own that cannot compute for two clients at once."""
+    if type(model).__module__.startswith("fedref."):
+        return
+    D = federation.batch(np.tile(federation.train.rows[:2], (2, 1)))
+    w = np.stack(2 * [model.init(np.random.default_rng(0))])
+    for name, shape in (("loss", (2,)), ("grad", w.shape)):
+        got = np.shape(getattr(model, name)(w, Batch(D.X, D.y)))
+        if got != shape:
+            raise ConfigError(
+                f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
+                f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
+            )
+
+
+def known_labels(
+    y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
+) -> Array:
+    """Return y as the model's labels, or for a model of real targets in the dtype.
+
+    Labels −1, 1 become 0, 1 for a binary logistic model, and 0, 1 become −1, 1 for an SVM. labels : all
+    labels of the data set `name`, ascending; y may hold only some of them.
+    """
+    if not model.labels:
+        return y.astype(dtype, copy=False)
+    known = np.array(model.labels)
+    if np.isin(labels, known).all():
+        return y
+    if len(labels) != len(known):
+        raise ConfigError(
+            f"{name} has the labels {labels.tolist()}, "
+            f"{type(model).__name__} needs {known.tolist()}"
+        )
+    return np.asarray(known[np.searchsorted(labels, y)])
+
+
+def number_classes_per_client(federation: Federation) -> Federation:
+    """Return the federation with each client's labels renumbered 0, 1, ... among those that it holds.
+
+    If no client holds more than k labels, the model has k classes [fedmeta §introduction].
+    """
+    source, y = federation.source, np.zeros_like(federation.source.y)
+    holders = np.zeros(len(y), np.int64)
+    for k in range(federation.clients):
+        rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
+        y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
+        holders[rows] += 1
+    if (holders > 1).any():
+        raise ConfigError(
+            f"classes is own, but row {holders.argmax()} of {source.name} is held by {holders.max()} "
+            "clients: expected every row at one client only"
+        )
+    return replace(federation, source=replace(source, y=y))
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
+    """Load, split and check the data of an experiment without a sweep.
+
+    loader : shared with other points of the same run, as it keeps sources and splits.
+    """
+    e, loader = experiment, loader or Loader()
+    rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
+    key = key_of(e.data, e.split, e.model, rest)
+    loaded: LoadedExperiment = loader.load_once(key, lambda: load_all(experiment, loader))
+    wanted, clients = e.clients_per_round or 1, loaded.federation.clients
+    if wanted > clients and not all(algorithm.pooled for algorithm in e.algorithms.values()):
+        raise ConfigError(
+            f"clients-per-round is {wanted}, but there are only {clients} clients to train on"
+        )
+    return loaded
+
+
+def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
+    whole = loader.federation(experiment.data, experiment.split)
+    federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
+    model = make_model(experiment.model, federation.source)
+    source = federation.source
+    y = known_labels(source.y, source.labels, model, source.name, experiment.dtype)
+    if y is not source.y:
+        federation = replace(federation, source=replace(source, y=y))
+    federation.check()
+    check_shapes(model, federation)
+    if not federation.test.rows.size:
+        raise DataError(
+            f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "
+            "test rows, which a split makes of clients with two rows or more"
+        )
+    unseen, validation = None, np.zeros(0, np.int64)
+    if experiment.unseen:
+        train, validation, test = split_clients(federation.clients, federation.seed)
+        if not len(test):
+            raise ConfigError(
+                f"unseen needs 10 clients or more, and there are only {federation.clients}"
+            )
+        unseen = (federation, test)
+        federation = federation.subset(train)
+    return LoadedExperiment(whole, federation, model, unseen, validation)
+
+
+def resolve_experiment(
+    experiment: Experiment, loader: Loader, say: Callable[[str], None] = lambda text: None
+) -> Experiment:
+    """Check every unit before any work. Return the experiment as config.toml will hold it.
+
+    Values that depend on the data are set, unless they differ over the sweep. Paths are absolute, so
+    that a run can be resumed from another folder. say : is called if there are few clients.
+    """
+    loaded = [load_experiment(unit.experiment, loader) for unit in units(experiment)]
+    data, table = dict(experiment.data), dict(experiment.split)
+    swept = any(key.startswith(("data", "split")) for key in experiment.sweep)
+    if table["rule"].endswith(".json"):
+        table["rule"] = str(Path(table["rule"]).resolve())
+        if not is_file(data["name"]):
+            data = config.data_table({"name": loaded[0].whole.source.name})
+    elif not swept and not isinstance(loader.source(data), Federation):
+        table = config.split_table(table | dict(loaded[0].whole.parameters))
+    if is_file(data["name"]):
+        data["name"] = str(Path(data["name"]).resolve())
+    cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
+    usual = experiment.clients_per_round
+    if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:
+        (usual,) = cohorts
+        if usual < USUAL_COHORT:
+            say(f"clients-per-round is {usual}: there are no more clients")
+    if not swept:  # the split need not be made again for the completed table
+        loader.kept[key_of(data, table)] = loaded[0].whole
+    return replace(experiment, data=data, split=table, clients_per_round=usual)

@@ -1,0 +1,166 @@
+"""Names of things: fedref's own, MODULE:NAME, or an entry point of an installed package.
+
+From Python the class, the function or the object itself may stand in the place of its name. The groups
+of entry points are `fedref.algorithms`, `fedref.models` and `fedref.data`.
+"""
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from fedref.algorithm import Algorithm
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import FOREIGN, ConfigError, unknown
+from fedref.boundary.values import Entry
+from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name
+from fedref.lab.experiments import torch_model
+from fedref.models import MODELS, Model
+from fedref.rounds.federation import Source
+
+MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+#: Of each kind: what fedref knows by name, and the class from which a user's own must derive.
+KINDS: Mapping[str, tuple[Mapping[str, Any], Any]] = {
+    "algorithm": (ALGORITHMS, Algorithm),
+    "model": (MODELS, Model),
+}
+PLACES = {"algorithm": "fedref.algorithm.Algorithm", "model": "fedref.models.Model"}
+OWN = {cls: name for known, _ in KINDS.values() for name, cls in known.items()}
+
+
+def import_name(name: str) -> Any:
+    """Import MODULE:NAME; the current folder comes first, as for `python -m`."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        thing: Any = import_module(module)
+        for word in attribute.split("."):
+            thing = getattr(thing, word)
+    except (Exception, SystemExit) as error:  # the module may raise anything when it runs
+        raise ConfigError(
+            f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
+            "with MODULE.py in the current folder or installed"
+        ) from error
+    return thing
+
+
+def entry_points_of(kind: str) -> dict[str, str]:
+    """Return name → MODULE:NAME of installed packages, for an "algorithm", a "model" or "data"."""
+    group = "fedref.data" if kind == "data" else f"fedref.{kind}s"
+    return {point.name: point.value for point in entry_points(group=group)}
+
+
+def find_class(kind: str, name: Any) -> type[Any]:
+    """Return the class of an algorithm or a model, given by its name or as the class."""
+    known, base = KINDS[kind]
+    if kind == "model" and torch_model.is_module(name):
+        return torch_model.model_class(name)
+    thing = name if isinstance(name, type) else Entry("name", str).check(name, kind)
+    if isinstance(name, str):
+        more = {} if name in known else entry_points_of(kind)
+        if name not in known and not MODULE_NAME.fullmatch(more.get(name, name)):
+            raise ConfigError(unknown(kind, name, {*known, *more}))
+        thing = known[name] if name in known else import_name(more.get(name, name))
+    if kind == "model" and torch_model.is_module(thing):
+        return torch_model.model_class(thing)
+    if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
+        raise ConfigError(
+            f"{kind} {importable_name(name)!r}: is not {'an' if kind == 'algorithm' else 'a'} {kind}, "
+            f"expected a dataclass derived from {PLACES[kind]}, or the name of one"
+        )
+    if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"{kind} {importable_name(name)} has no {', '.join(missing)}, which every {kind} must have"
+        )
+    return thing
+
+
+def find_function(name: Any) -> Any:
+    """Return the user's function that a name of data stands for; None for data sets and files."""
+    if callable(name):
+        return name
+    if not isinstance(name, str):
+        raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
+    if parse_name(name) is not None or os.path.exists(name):
+        return None
+    value = entry_points_of("data").get(name, name)
+    if not MODULE_NAME.fullmatch(value):
+        return None
+    function = import_name(value)
+    if not callable(function):
+        raise ConfigError(f"data set {name} is {function!r}, expected a function")
+    return function
+
+
+def importable_name(thing: Any) -> str:
+    """Return the name under which a class, a function or the class of an object can be imported."""
+    if isinstance(thing, str):
+        return thing
+    if is_in_memory(thing):
+        return thing.name if isinstance(thing, Source) else "arrays"
+    cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
+    return OWN.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+
+
+def require_importable(*things: Any) -> None:
+    """Refuse objects that config.toml cannot name, because the run could not be resumed."""
+    for thing in things:
+        name = importable_name(thing)
+        if torch_model.is_module(thing) and not inspect.isclass(thing):
+            raise ConfigError(
+                f"an object of {name} has no name for config.toml, so the run could not be resumed; "
+                "expected its class, MODULE:NAME of the object, or no `out`"
+            )
+        hidden = name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name
+        if is_in_memory(thing):
+            raise ConfigError(
+                "data given as arrays have no name for config.toml, so the run could not be resumed; "
+                "expected a file or a MODULE:FUNCTION that returns them, or no `out`"
+            )
+        if hidden and not isinstance(thing, str):
+            raise ConfigError(
+                f"{name} cannot be imported again, so the run could not be resumed; expected it at "
+                "the top of a module, or no `out`"
+            )
+
+
+def own_code(things: Iterable[Any]) -> dict[str, str]:
+    """Return name → the SHA-256 of a user's module: MODULE:NAME of things, and modules that they import."""
+    hashes, seen = dict[str, str](), set[str]()
+    for thing in things:
+        name = getattr(thing, "__module__", "")
+        for module in imported_by(name, seen):
+            own = importable_name(thing) if module == name else module
+            file = Path(str(sys.modules[module].__file__))
+            hashes[own] = sha256(file.read_bytes()).hexdigest()
+    return hashes
+
+
+def imported_by(name: str, seen: set[str]) -> Iterator[str]:
+    """Yield a user's module, and the user's modules that it, and what it imports, has names of."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if name in seen or not file or file.startswith(FOREIGN):
+        return
+    seen.add(name)
+    yield name
+    for value in list(vars(module).values()):
+        other = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        if isinstance(other, str):
+            yield from imported_by(other, seen)
+
+
+def default_run_name(data: Any) -> str:
+    """Return the default name of an experiment on these data: that of the data set, file or function."""
+    if is_in_memory(data):
+        return "data"
+    name = importable_name(data).rpartition(":")[2]
+    return Path(name).resolve().stem or "data"

@@ -1,0 +1,292 @@
+"""Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed.
+
+A unit is an experiment, too: one with a single algorithm, a single seed and no sweep. Its file is named
+after the hash of its TOML text, so a unit whose values differ has another file.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms.fedprox import dissimilarity
+from fedref.lab.experiments import config
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.own_code import (
+    careful_clients,
+    check_samples,
+    check_server,
+    errors_of_own_code,
+    is_own,
+)
+from fedref.models.base import Model
+from fedref.models.numerics import Array
+from fedref.rounds import cost
+from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import pool, run_round
+from fedref.rounds.metrics import TOTALS
+from fedref.sampling import Plan, Sampling, make_plan, stream
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class Unit(NamedTuple):
+    """One algorithm at one point of the sweep with one seed: the smallest thing that is resumed."""
+
+    number: int  # its place in the order in which units are run and written
+    experiment: Experiment  # of this algorithm and seed alone
+    point: Mapping[str, Any]  # the keys and values of the sweep on which the algorithm depends
+    file: str  # the name of its file
+
+    @property
+    def label(self) -> str:
+        return next(iter(self.experiment.algorithms))
+
+    @property
+    def algorithm(self) -> AnyAlgorithm:
+        return self.experiment.algorithms[self.label]
+
+    @property
+    def seed(self) -> int:
+        return self.experiment.seeds[0]
+
+    @property
+    def variant(self) -> str:
+        """The point of the sweep as text: "lr=0.1, rounds=5"."""
+        return ", ".join(f"{key}={value}" for key, value in self.point.items())
+
+    @property
+    def title(self) -> str:
+        """The name in tables, the same for all seeds: "fedavg (lr=0.1)"."""
+        return f"{self.label} ({self.variant})" if self.point else self.label
+
+    @property
+    def name(self) -> str:
+        """The name in messages: "fedavg (seed 0, lr=0.1)"."""
+        return f"{self.label} (seed {self.seed}{', ' * bool(self.point)}{self.variant})"
+
+    @property
+    def columns(self) -> Row:
+        """The columns of the tables that say which unit a row belongs to; a list becomes text."""
+        simple = (bool, int, float, str)
+        point = {
+            f"sweep.{k}": v if isinstance(v, simple) else str(v) for k, v in self.point.items()
+        }
+        return {"algorithm": self.label, **point, "seed": self.seed}
+
+
+def units(experiment: Experiment) -> list[Unit]:
+    """Return the units of an experiment, in the order in which they are run and written."""
+    found: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
+    for point in config.sweep_points(experiment):
+        here = config.at_point(experiment, point)
+        for seed, (label, algorithm) in itertools.product(here.seeds, here.algorithms.items()):
+            single = replace(here, name="unit", seeds=(seed,), algorithms={label: algorithm})
+            digest = config.stamp(single)[:12]
+            own = {k: v for k, v in point.items() if config.concerns(k, label, algorithm)}
+            file = f"{label}-seed{seed}-{digest}.ckpt"
+            found.setdefault(file, Unit(len(found), single, own, file))
+    return list(found.values())
+
+
+class LoadedExperiment(NamedTuple):
+    """The data and the model of a unit."""
+
+    whole: Federation  # as it was split
+    federation: Federation  # the clients that train and are tested
+    model: Model
+    unseen: tuple[Federation, Array] | None  # all clients, and which are tested but never train
+    validation: Array  # which of all clients are kept back to choose hyperparameters by
+
+
+class Record(NamedTuple):
+    """The progress of a unit: everything that is needed to go on, and all its results."""
+
+    status: str  # running, done or diverged
+    round: int  # rounds done
+    state: State
+    rows: list[Row]  # of metrics.csv, one a round
+    rounds: list[int]  # the evaluated rounds whose scores are kept
+    scores: list[Scores]
+    reason: str = ""
+    seal: Mapping[str, str] = {}  # in a file: what the numbers were computed from
+
+    def __repr__(self) -> str:
+        """Return a short text: the state alone can have millions of numbers."""
+        return f"<Record of round {self.round}, {self.status}>"
+
+
+def rounds_done(unit: Unit, record: Record) -> int:
+    """Return how many rounds are done, the start included; all of them if the unit has ended."""
+    return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+class Engine(NamedTuple):
+    """The two functions that do the work of a run: a round and an evaluation."""
+
+    round: Callable[..., tuple[State, cost.RoundLog]] = run_round
+    evaluate: Callable[..., Scores] = evaluate
+
+
+LOCAL = Engine()
+
+
+def iterate_rounds(
+    unit: Unit,
+    loaded: LoadedExperiment,
+    record: Record | None = None,
+    say: Say = lambda text: None,
+    engine: Engine = LOCAL,
+) -> Iterator[Record]:
+    """Run the rounds of a unit as `run_rounds` does; what own code raises is an error."""
+    with errors_of_own_code(unit.algorithm, loaded.model):
+        yield from run_rounds(unit, loaded, record, say, engine)
+
+
+def run_rounds(
+    unit: Unit, loaded: LoadedExperiment, record: Record | None, say: Say, engine: Engine
+) -> Iterator[Record]:
+    """Run the rounds of a unit that `record` does not have yet; yield the record after each.
+
+    Stops early if parameters or an evaluated loss are no longer finite. The status is then
+    "diverged", and the state the last finite one. say : is called if clients are run one by one.
+    """
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    dtype = np.dtype(experiment.dtype)
+    trained = training_federation(algorithm, loaded.federation, unit.seed)
+    work = careful_clients(experiment.on_failure, say)
+
+    if is_own(model):
+        w, some = model.init(stream(unit.seed, "init")), loaded.federation.train.rows[:4]
+        check_samples(model, w.astype(dtype), loaded.federation.batch(some, dtype))
+    if record is None:
+        w = model.init(stream(unit.seed, "init")).astype(dtype)
+        state = State(algorithm.initial(model, w), {})
+        scores, row, problem = evaluate_round(unit, loaded, state, 0, True, engine)
+        more = dict.fromkeys(TOTALS, 0) | algorithm.server_metrics(state.server)
+        status = "diverged" if problem else "running" if experiment.rounds else "done"
+        reason = f"round 0: {problem}" if problem else ""
+        record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], [scores], reason)
+        yield record
+        if problem:
+            return
+    for t in range(record.round, experiment.rounds):
+        last = t + 1 == experiment.rounds
+        plan = plan_for(algorithm, experiment, trained.train.sizes, t, unit.seed)
+        state, log = engine.round(
+            algorithm, model, record.state, plan, trained, dtype=dtype, work=work
+        )
+        if is_own(algorithm):
+            check_server(algorithm, record.state.server, state.server)
+        due = last or (t + 1) % experiment.eval_every == 0
+        row, problem = {}, problem_in_parameters(state, plan)
+        kept: list[Scores] = []
+        if not problem and (due or algorithm.watches_loss):
+            scores, row, problem = evaluate_round(unit, loaded, state, t + 1, due, engine)
+            if due and (last or (t + 1) % (experiment.clients_every or 1) == 0):
+                kept = [scores]
+        if problem:
+            yield record._replace(status="diverged", reason=f"round {t + 1}: {problem}")
+            return
+        loss, moved = row.get("train_loss", np.nan), state is not record.state
+        if algorithm.watches_loss and moved and not np.isnan(loss):  # else no client's work arrived
+            state = state._replace(server=algorithm.observe_loss(state.server, loss))
+        new = cost.columns(model, log, dtype)
+        totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
+        row = {
+            "round": t + 1, **(row if due else {}), **totals, **log.measured,
+            **algorithm.server_metrics(state.server),
+        }  # fmt: skip
+        record = Record(
+            "done" if last else "running",
+            t + 1,
+            state,
+            [*record.rows, row],
+            [*record.rounds, *[t + 1] * len(kept)],
+            [*record.scores, *kept],
+        )
+        yield record
+
+
+def training_federation(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
+    """Return the clients that the rounds train: for the centralised baseline, one with all rows."""
+    return pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
+
+
+def plan_for(
+    algorithm: AnyAlgorithm, experiment: Experiment, sizes: Array, round: int, seed: int
+) -> Plan:
+    """Draw the round's plan; the centralised baseline has one client and one epoch."""
+    sampling = experiment.plan_of(len(sizes))
+    if algorithm.pooled:
+        sampling = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
+    return make_plan(sampling, sizes, round, seed, algorithm.roles)
+
+
+# ---- evaluations ---------------------------------------------------------------------------------
+
+
+def evaluate_round(
+    unit: Unit, loaded: LoadedExperiment, state: State, t: int, due: bool, engine: Engine
+) -> tuple[Scores, Row, str]:
+    """Return the scores after t rounds, the columns of metrics.csv, and why training has diverged.
+
+    due : whether the round is evaluated; else only the losses are needed.
+    """
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    federation, dtype = loaded.federation, np.dtype(experiment.dtype)
+    train = experiment.eval_train or algorithm.watches_loss
+    scores = engine.evaluate(
+        algorithm, model, state, federation, experiment.plan_of(federation.clients),
+        round=t, seed=unit.seed, dtype=dtype, train=train,
+    )  # fmt: skip
+    row: Row = {}
+    for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
+        row |= mean_columns(name, getattr(scores, name), getattr(scores, n))
+    problem = problem_in_losses(scores, train)
+    if due and experiment.dissimilarity and not problem:
+        w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
+        parts = (federation.train.rows_of(k) for k in range(federation.clients))
+        batches = [federation.batch(rows, dtype) for rows in parts]
+        row["B"], row["variance"] = dissimilarity(model, w, batches)
+    if due and loaded.unseen:
+        everyone, tested = loaded.unseen
+        for name, clients in (("unseen", tested), ("validation", loaded.validation)):
+            new = evaluate_unseen(
+                algorithm, model, state, everyone, clients,
+                support=experiment.unseen, seed=unit.seed, dtype=dtype,
+            )  # fmt: skip
+            row |= mean_columns(f"{name}_accuracy", new.accuracy, new.n_test)
+    return scores, row, problem
+
+
+def mean_columns(name: str, values: Array, n: Array) -> Row:
+    """Return the mean of clients' values over their rows, and over the clients."""
+    return {name: sample_mean(values, n), f"{name}_mean": client_mean(values, n)}
+
+
+def problem_in_losses(scores: Scores, train: bool) -> str:
+    """Name the first client with a loss that is not finite; "" if all losses are finite."""
+    bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
+    if train:
+        bad |= ~np.isfinite(scores.train_loss) & (scores.n_train > 0)
+    return f"the loss of client {bad.argmax()} is not finite" if bad.any() else ""
+
+
+def problem_in_parameters(state: State, plan: Plan) -> str:
+    """Say whose parameters are not finite after a round; "" if all are finite."""
+    if not tree.finite(state.server):
+        return "the server's parameters are not finite"
+    for k in plan.clients.tolist():
+        if not tree.finite(state.clients.get(k)):
+            return f"the parameters of client {k} are not finite"
+    return ""

@@ -1,0 +1,230 @@
+"""A node: its rows, its clients' states between rounds, and its answers to the server.
+
+The rows are its part, a .npz of plain arrays, which anybody can write with NumPy:
+
+    X       (n, ...) features, as numbers or codes    shift, scale   optional: the features are
+    y       (n,) labels, whole numbers                               (X − shift) / scale
+    client  (n,) the client's number in the run       vocabulary     optional: the text of each code
+    test    (n,) whether it is a test row
+
+Plans refer to the rows of a client by their order in the part. A client's states are the files
+FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt. A request names the round of its last work that *counted*, so that
+work which came late, or which a stopped server does not know of, has no effect.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.algorithm import ClientResult
+from fedref.boundary import checkpoint
+from fedref.boundary.files import as_data_error, open_regular, write_or_raise
+from fedref.lab.datasets import split
+from fedref.lab.datasets.formats.arrays import Raw, source_of
+from fedref.lab.datasets.formats.npz import read_archive
+from fedref.lab.datasets.manifest import check_federation, read_affine
+from fedref.lab.datasets.partition import offsets
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.loading import known_labels, make_model
+from fedref.lab.experiments.own_code import careful_clients, is_own
+from fedref.lab.experiments.parallel import run_single_threaded
+from fedref.lab.experiments.unit import units
+from fedref.lab.flower import messages
+from fedref.lab.flower.messages import (
+    ClientAnswer,
+    Facts,
+    Like,
+    MessageError,
+    Request,
+    Work,
+    check,
+    require,
+)
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import evaluate_clients
+from fedref.rounds.federation import Federation
+from fedref.rounds.local_data import LocalData
+from fedref.sampling import PADDING
+
+EXPECTED = "a node's part: a .npz with X, y, client and test"
+
+# ---- a node's part -------------------------------------------------------------------------------
+
+
+def facts_of(federation: Federation) -> Facts:
+    """Return the sizes and kinds of a node's rows, for the server."""
+    source, sizes = federation.source, (federation.train.sizes, federation.test.sizes)
+    image, words = np.array(source.image or (0, 0, 0)), np.array(source.vocabulary or (), str)
+    clients = [int(name) for name in federation.names]
+    return Facts(np.array([clients, *sizes]), source.labels, source.X.shape[1], image, words)
+
+
+def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
+    """Write a part with the rows of these clients only."""
+    source, numbers = federation.source, np.array([*clients])
+    own = federation.subset(numbers)
+    rows = np.concatenate([own.train.rows, own.test.rows])
+    contents: dict[str, Any] = {
+        "X": source.X[rows].reshape(len(rows), *(source.image or (-1,))),
+        "y": source.y[rows],
+        "client": numbers[np.concatenate([own.train.owners, own.test.owners])],
+        "test": np.arange(len(rows)) >= len(own.train.rows),
+        "shift": federation.shift,
+        "scale": federation.scale,
+    }
+    if source.vocabulary is not None:
+        contents["vocabulary"] = source.vocabulary
+    write_or_raise(path, partial(np.savez, **contents))
+
+
+def read_part(path: Path) -> Federation:
+    """Read a node's part, whose clients have their numbers in the run, ascending, for names.
+
+    A FedrefError if one cannot train on it.
+    """
+    with open_regular(path, EXPECTED) as file:
+        contents = read_archive(file, path, EXPECTED)
+    more = {name: contents.pop(name, None) for name in ("shift", "scale", "vocabulary")}
+    words = more["vocabulary"]
+    facts = {} if words is None else {"vocabulary": tuple(map(str, words.tolist()))}
+    with as_data_error(path, EXPECTED):
+        source = source_of(Raw(contents, facts), str(path), name=path.name)
+        if source.test_from is None or source.client_names is None:
+            raise ValueError("lacks the array client or test")
+        if source.real or source.label_names:
+            raise ValueError("y holds other values than whole numbers")
+        lowest = min(map(int, source.client_names))
+        federation = split("natural", source, scaling="none")
+        if lowest < 0 or federation.clients < len(source.client_names):
+            raise ValueError(f"client is {lowest}, or a client has no training row")
+    shift, scale = (
+        default if more[name] is None else read_affine(more[name], name, source.X.shape[1], path)
+        for name, default in (("shift", 0.0), ("scale", 1.0))
+    )
+    federation = replace(federation, shift=shift, scale=scale)
+    check_federation(federation, path, "rows that can be trained on")
+    return federation
+
+
+# ---- its answers ---------------------------------------------------------------------------------
+
+
+def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> bytes:
+    """Return the answer to a request: facts, results or scores; a text if it is refused or fails.
+
+    The reason of an error may quote rows, so it goes to the node's own log, and its type to the server.
+    """
+    try:
+        request = messages.read(data)
+        own = read_part(part)
+        if isinstance(request, str):
+            return checkpoint.dumps(facts_of(own))
+        return checkpoint.dumps(run_single_threaded(do_work, request, own, experiment, folder))
+    except MessageError as error:
+        return checkpoint.dumps(f"refuses: {error}")
+    except Exception as error:
+        print(f"fedref: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return checkpoint.dumps(f"its work raised {type(error).__name__}: see the node's own log")
+
+
+def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path) -> Any:
+    """Check a request, then do the clients' part of a round, or evaluate them.
+
+    Returns the result of each client (None: it failed) and the counts; or accuracy, test loss and
+    training loss (3, K), with 0 in the place of what is not known.
+    """
+    known, all_units, last = facts_of(own).sizes[0], units(experiment), experiment.rounds
+    clients = Like(int, (2, None), [[known[0]], [-1]], [[known[-1]], [last]])
+    number, round = Like(int, (), 0, len(all_units) - 1), Like(int, (), 0, last)
+    require(isinstance(request, Request), "sends no request")
+    like = Request(Like(int, (), 0), number, round, Like(int, (None,)), clients, None, None)
+    check(request._replace(sent=None, work=None), like, "the request")
+    unit, labels, work = all_units[request.unit], request.labels, request.work
+    algorithm, point, source = unit.algorithm, unit.experiment, own.source
+    model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
+    size = max(model.d, len(source.y) * len(labels))
+    require(size <= messages.MOST_NUMBERS, "a model too large")
+    w = np.zeros(model.d, dtype)
+    check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
+    y = known_labels(source.y, labels, model, source.name)
+    own, folder = replace(own, source=replace(source, y=y)), folder / f"{request.run}/{unit.number}"
+    before = dict(request.clients.T.tolist())
+    places = np.searchsorted(known, request.clients[0])
+    right = len(before) == len(places) > 0 and set(before) <= {*known.tolist()}
+    require(right, "asks for other clients than the node's")
+    states = {k: read_state(folder, k, t) for k, t in before.items()}
+    if not isinstance(work, Work):
+        check(work, True, "work")
+        require([*before] == known.tolist(), "does not ask for all the node's clients")
+        scores = evaluate_clients(
+            algorithm, model, request.sent, states, own, point.plan_of(len(known)), clients=[*before],
+            round=request.round, seed=unit.seed, dtype=dtype, train=work,
+        )  # fmt: skip
+        test, train = scores.n_test > 0, (scores.n_train > 0) & work
+        columns = (test, scores.accuracy), (test, scores.test_loss), (train, scores.train_loss)
+        return np.array([np.where(has, column, 0) for has, column in columns])
+    check_work(work, algorithm.roles, own.train.sizes[places])
+    held = [own.train.rows_of(i) for i in places]
+    data = LocalData(
+        request.clients[0], request.round, source.X, y, np.concatenate(held),
+        offsets(own.train.sizes[places]), dict(zip(algorithm.roles, work.rows)), work.steps[0], work.steps[1],
+        *own.shift_and_scale, dtype, source.vocabulary is not None,
+    )  # fmt: skip
+    # a node may be a process a round, which knows no earlier one: own code is never stacked here
+    how = {"stack": False} if is_own(algorithm) or is_own(model) else {}
+    say = partial(print, "fedref:", file=sys.stderr, flush=True)
+    run_clients = careful_clients("drop", say, **how)
+    results, counts = run_clients(algorithm, model, request.sent, [*states.values()], data)
+    for (k, t), result in zip(before.items(), results):
+        if result is not None and result.client_state is not None:
+            write_state(folder, k, t, request.round, result.client_state)
+    return tuple(map(without_state, results)), np.array(counts, np.int64)
+
+
+def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
+    """Refuse a part of a plan that does not fit the clients' rows (K,)."""
+    K = len(sizes)
+    rows = Like(np.int32, (K, None, None), PADDING, sizes[:, None, None] - 1)
+    check(work.rows, (rows,) * len(roles), "work.rows")
+    most = min(batches.shape[1] for batches in work.rows)
+    check(work.steps, Like(int, (2, K), [[0], [1]], [[most], [np.inf]]), "work.steps")
+
+
+def without_state(result: ClientResult | None) -> ClientAnswer | None:
+    """Return what the server gets of a client's result: its state stays here."""
+    if result is None:
+        return None
+    log = np.array([result.log[name] for name in sorted(result.log)], np.float64)
+    return ClientAnswer(result.upload, result.client_state is not None, log)
+
+
+# ---- its clients' states -------------------------------------------------------------------------
+
+
+def read_state(folder: Path, client: int, round: int) -> Any:
+    """Return the client's state after that round; None for round −1."""
+    if round < 0:
+        return None
+    path = folder / str(client) / f"{round}.ckpt"
+    try:
+        return checkpoint.loads(path.read_bytes(), path.name)
+    except (OSError, ValueError) as error:
+        raise MessageError(f"has no state of client {client} after round {round + 1}") from error
+
+
+def write_state(folder: Path, client: int, before: int, round: int, state: Any) -> None:
+    """Write the client's state after this round.
+
+    The state that it began with is kept, and one older: the server's checkpoint may be a round behind,
+    and its previous one two.
+    """
+    own = folder / str(client)
+    write_or_raise(own / f"{round}.ckpt", checkpoint.dumps(state))
+    rounds = sorted(int(path.stem) for path in own.glob("*.ckpt") if path.stem.isdigit())
+    for t in [t for t in rounds if t < before][:-1]:
+        (own / f"{t}.ckpt").unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""The folder that `fedref flower write` makes: a Flower app, and the parts of its nodes."""
+
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+
+import fedref
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import write_or_raise
+from fedref.lab.experiments import config
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.lab.flower.node import write_part
+from fedref.lab.flower.server import check_experiment
+
+MODULE = '''"""The app's server and client. fedref, which every node has installed, does the work."""
+
+from pathlib import Path
+
+from fedref.lab.flower.apps import client_app, server_app
+
+server = server_app(Path(__file__).parent)
+client = client_app(Path(__file__).parent)
+'''
+
+
+def assign_clients(clients: int, nodes: int) -> list[range]:
+    """Divide clients 0 to N − 1 over the nodes, as ranges of almost the same length."""
+    if not 1 <= nodes <= clients:
+        raise ConfigError(f"{nodes} nodes for {clients} clients, expected 1 to {clients}")
+    cuts = np.linspace(0, clients, nodes + 1).round().astype(int).tolist()
+    return [range(a, b) for a, b in pairwise(cuts)]
+
+
+def write_app(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    nodes: int,
+    clients: int | None = None,
+    limit: float = 600.0,
+    loader: Loader | None = None,
+) -> list[range]:
+    """Write FOLDER/app, and FOLDER/nodes/I.npz for each node; return the clients of each node.
+
+    clients : their number, if the nodes' owners make the parts themselves; then no data are read.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FedrefError(f"{folder} is not empty, expected a new folder")
+    check_experiment(experiment)
+    holders: list[range] = []
+    if clients is None:
+        loader = loader or Loader()
+        experiment = resolve_experiment(experiment, loader)
+        whole = load_experiment(experiment, loader).whole
+        if whole.source.real:
+            raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
+        clients = whole.clients
+        holders = assign_clients(clients, nodes)
+        for i, node_clients in enumerate(holders):
+            write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
+    held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))
+    values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
+    for path, text in {
+        "app/pyproject.toml": fill("app.toml", version=fedref.__version__) + tomli_w.dumps(values),
+        "app/experiment.toml": config.toml_text(experiment),
+        "app/federated.py": MODULE,
+        "README.md": fill(
+            "commands.md",
+            holders=held or "as their owners made them",
+            nodes=" ".join(map(str, range(len(holders)))) or "NODE",
+            folder=str(folder.resolve()),
+        ),
+    }.items():
+        write_or_raise(folder / path, text.encode())
+    return holders
+
+
+def fill(name: str, **values: str) -> str:
+    """Return a text beside this module, with {name} replaced by its value."""
+    text = files("fedref.lab.flower").joinpath(name).read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text

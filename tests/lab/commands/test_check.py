@@ -1,0 +1,90 @@
+"""`fedref check`: the table, the exit code, --json, --only, --plot."""
+
+import json
+import math
+import sys
+from io import StringIO
+
+import pytest
+from running import Screen
+
+from fedref import proofs
+from fedref.lab.commands import parse
+from fedref.proofs import picture
+
+
+def check(*words):
+    return parse(["check", *words])()
+
+
+ROW = proofs.Row("a", "b", math.nan, 1e-12, "FAIL", "why")
+
+
+def test_table(capsys):
+    assert check("--only", "fedprox alg.2", "fedprox B") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["tag", "compared", "error", "verdict"]
+    rows = lines[1:-2]
+    assert len(rows) == len(proofs.select(["fedprox alg.2", "fedprox B"])) > 4
+    at = lines[0].index("verdict")
+    assert {line[at:] for line in rows} == {"ok"}  # aligned
+    assert rows[0].startswith("[fedprox alg.2]")
+    assert lines[-1].startswith(f"all {len(rows)} hold (")
+
+
+def test_a_failure_in_the_table_and_in_json(capsys, monkeypatch):
+    monkeypatch.setattr(proofs, "run", lambda *a: [ROW._replace(verdict="ok", note=""), ROW])
+    assert check() == 1
+    *_, right, wrong, note, _, end = capsys.readouterr().out.splitlines()
+    assert right.split() == ["[a]", "b", "nan", "ok"]
+    assert wrong.split() == ["[a]", "b", "nan", "FAIL"]
+    assert note == "    why"
+    assert end.startswith("1 of 2 failed (")
+    assert check("--json") == 1
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert document["ok"] is False
+    proof = document["proofs"][1]
+    assert (proof["error"], proof["note"]) == (None, "why")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_on_a_terminal(capsys, monkeypatch, terminal):
+    monkeypatch.setattr(sys, "stderr", screen := Screen() if terminal else StringIO())
+    assert check("--json", "--only", "fedprox B", "--seed", "3") == 0
+    assert ("fedref check" in screen.getvalue()) is terminal
+    document = json.loads(capsys.readouterr().out)  # the bar is not in it
+    assert (document["seed"], document["ok"], document["seconds"] > 0) == (3, True, True)
+    first = document["proofs"][0]
+    assert (first["verdict"], first["bound"]) == ("ok", 1e-12)
+    assert first["error"] <= 1e-12
+
+
+def test_only_several_times(capsys):
+    assert check("--only", "apfl eq.3", "--only", "[apfl eq.4]", "fedprox B") == 0
+    out = capsys.readouterr().out
+    tags = [line.split("]")[0] for line in out.splitlines() if line.startswith("[")]
+    assert list(dict.fromkeys(tags)) == ["[fedprox B", "[apfl eq.3", "[apfl eq.4"]
+
+
+def test_plot(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(proofs, "run", lambda *a: [])
+    path = tmp_path / "steps.png"
+    assert check("--json", "--plot", str(path)) == 0
+    captured = capsys.readouterr()
+    json.loads(captured.out)  # the path goes to standard error
+    assert captured.err.strip() == str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 50_000
+
+
+def test_the_picture_says_what_it_should():
+    import numpy as np
+
+    from fedref import sampling
+
+    case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
+    case.vs = case.draw_vectors(12)
+    errors = picture.derivative_errors(case, np.logspace(-20, 0, 81))
+    assert errors["complex"][:41].max() < 1e-14 < errors["central"].min() < errors["forward"].min()
+    slopes = {k: r.slope for k, r in picture.taylor_remainders(case, np.ones(1)).items()}
+    assert slopes == pytest.approx({"wrong": 1, "gradient": 2, "hvp": 3}, abs=0.05)

@@ -1,0 +1,79 @@
+"""`fedref explain`, as a user types it."""
+
+import pytest
+from running import main, refused
+
+from fedref.algorithms import ALGORITHMS
+from fedref.conformance.errata import MISTAKES
+from fedref.lab import commands
+from fedref.models import MODELS
+from fedref.teach import source, topics
+from fedref.teach.exercises import EXERCISES
+
+
+@pytest.mark.parametrize("topic", [*ALGORITHMS, *MODELS, *EXERCISES, *list(MISTAKES)[:3]])
+def test_every_algorithm_model_and_exercise_is_explained(topic, capsys):
+    assert main("explain", topic) == 0
+    assert len(capsys.readouterr().out) > 100
+
+
+@pytest.mark.parametrize("tag", topics.topics()["equations"])
+def test_every_tag_is_explained_with_its_line(tag, capsys):
+    assert main("explain", *tag.split()) == 0
+    out = capsys.readouterr().out
+    for equation in source.equations():
+        if equation.tag == tag:
+            assert equation.place in out
+            assert equation.text in out
+
+
+def test_an_algorithm_begins_with_why_then_comes_the_loop(capsys):
+    assert main("explain", "per-fedavg") == 0
+    out = capsys.readouterr().out
+    parts = [
+        "One model for all",
+        "Fallah",
+        "def per_fedavg",
+        "chain rule",
+        "Worked example",
+        "Decisions",
+    ]
+    places = [out.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_list_has_the_index_of_equations(capsys):
+    assert main("explain", "--list") == 0
+    out = capsys.readouterr().out
+    assert "[per-fedavg eq.6]" in out
+    assert "fedref/algorithms/per_fedavg.py:" in out
+    for names in topics.topics().values():
+        assert all(name in out for name in names)
+
+
+def test_an_unknown_topic_suggests_another(capsys):
+    assert "did you mean 'per-fedavg eq.3'" in refused(capsys, "explain", "per-fedavg", "eq.33")
+    assert main("explain", "Per-FedAvg", "eq.", "3") == 0
+    assert main("explain", "mistakes") == 0
+
+
+def test_a_picture(tmp_path, capsys):
+    assert main("explain", "per-fedavg", "--picture", tmp_path / "a.svg", "--set", "alpha=0.5") == 0
+    assert (tmp_path / "a.svg").exists()
+    picture = "explain", "per-fedavg", "--picture", tmp_path / "b.svg", "--set"
+    assert "alpha" in refused(capsys, *picture, "alpah=0.5")
+    assert "KEY=VALUE" in refused(capsys, *picture, "alpha")
+    assert "per-fedavg" in refused(capsys, "explain", "cnn", "--picture", tmp_path / "b.svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [([], "conformance"), (["explain"], "per-fedavg eq.6"), (["exercise"], "meta-gradient")],
+)
+def test_a_bare_command_is_a_menu(words, shown, capsys):
+    try:
+        code = commands.main(words)
+    except SystemExit as end:  # of --help
+        code = end.code
+    assert not code
+    assert shown in capsys.readouterr().out

@@ -1,0 +1,66 @@
+"""`fedref flower`: what it writes, and what a server would be told."""
+
+import re
+
+import numpy as np
+
+from fedref.lab.commands import main
+from fedref.lab.experiments import config
+from fedref.lab.experiments.loading import Loader, load_experiment
+from fedref.lab.flower.node import read_part
+
+EXPERIMENT = """
+rounds = 2
+[data]
+name = "digits"
+[split]
+rule = "dirichlet"
+users = 7
+[algorithms.fedavg]
+"""
+
+
+def write(folder, text, *words):
+    """Write an app; return its folder and the values of its configuration."""
+    path, there = folder / "seven.toml", folder / "there"
+    path.write_text(text)
+    assert main(["flower", "write", str(path), str(there), *words]) == 0
+    table = config.read(there / "app" / "pyproject.toml")
+    assert table["project"]["dependencies"] == []
+    return there, table["tool"]["flwr"]["app"]["config"]
+
+
+def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
+    there, values = write(tmp_path, EXPERIMENT, "--nodes", "2", "--limit", "30")
+    said = "nodes/0.npz: clients 0 to 3\nnodes/1.npz: clients 4 to 6\n"
+    assert capsys.readouterr().out.startswith(said)
+    assert (values["clients"], values["limit"]) == (7, 30.0)
+    experiment = config.compose(there / "app" / "experiment.toml", [])
+    assert experiment.name == "seven"
+    text = (there / "README.md").read_text()
+    assert not re.search(r"[{]\w+[}]|<!--", text)
+    assert "for i in 0 1; do" in text
+    assert f"{there.resolve()}/nodes/$i.npz" in text
+    whole = load_experiment(experiment, Loader()).whole
+    for i, clients in enumerate((range(4), range(4, 7))):
+        part, lines = read_part(there / "nodes" / f"{i}.npz"), []
+        assert part.names == tuple(map(str, clients))
+        for at, k in enumerate(clients):
+            n_train, n_test = len(part.train.rows_of(at)), len(part.test.rows_of(at))
+            lines.append(f"client {k}: {n_train} training rows, {n_test} test rows")
+            for name in ("train", "test"):
+                own = part.batch(getattr(part, name).rows_of(at))
+                right = whole.batch(getattr(whole, name).rows_of(k))
+                np.testing.assert_array_equal(own.X, right.X)
+                np.testing.assert_array_equal(own.y, right.y)
+        assert main(["flower", "check", str(there / "nodes" / f"{i}.npz")]) == 0
+        first, *others = capsys.readouterr().out.splitlines()
+        assert first.startswith("features 64, labels 0, ")
+        assert others == lines
+
+
+def test_without_parts_no_data_are_read(tmp_path, capsys):
+    there, values = write(tmp_path, EXPERIMENT.replace("digits", "nowhere"), "--clients", "12")
+    assert not (there / "nodes").exists()
+    assert values["clients"] == 12
+    assert "the next steps are in" in capsys.readouterr().out

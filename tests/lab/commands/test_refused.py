@@ -1,0 +1,297 @@
+"""What every command refuses: one line, exit code 2, and nothing written."""
+
+import shlex
+
+import numpy as np
+import pytest
+from dataset_files import alone, put_roles  # noqa: F401 (a fixture)
+from running import TINY, contents, document, main, npz, refused, write
+
+from fedref.lab import plots
+
+SMALL = "--rounds 1 --clients-per-round 2 --epochs 1 --quiet"
+IID = "--split iid --set split.users=3"
+X = np.arange(40.0).reshape(20, 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs, data and files, right ones and wrong ones."""
+    folder = tmp_path_factory.mktemp("refused")
+    words = "--data digits --split per-fedavg --set split.users=6 --rounds 2 --clients-per-round 2"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "curves", lambda table: None, raising=False)
+        patch.setattr(plots, "save", lambda figure, path: None, raising=False)
+        assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
+    put_roles(folder / "data" / "shakespeare")
+    npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
+    npz(folder / "shape.npz", y=np.arange(19) % 2)
+    npz(folder / "halves.npz", y=np.arange(20) / 2)
+    npz(folder / "rows.npz", X=np.zeros((0, 2)), y=np.zeros(0, int))
+    npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
+    (folder / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (folder / "bytes").write_bytes(b"\xff\xfe")
+    (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
+    (folder / "mine.json").write_text("mine")
+    (folder / "torn").mkdir()
+    (folder / "torn" / "config.toml").write_text("rounds = ")
+    write(folder / "tiny.toml", TINY)
+    write(folder / "pooled.toml", document(algorithms={"centralised": {}}))
+    split = {"rule": "iid", "users": 2}
+    write(folder / "real.toml", document(data={"name": "real.csv"}, split=split))
+    return folder
+
+
+#: Words of the command, and what its one line says.
+REFUSED = [
+    # words that are not known
+    ("rum", "invalid choice: 'rum'"),
+    ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
+    ("run --roundz 3", "unknown option '--roundz': did you mean '--rounds'?"),
+    ("run --scaling unit", "unknown option '--scaling': did you mean --set split.scaling=unit?"),
+    ("data show digits --train-fraction=0.5", "did you mean --set split.train-fraction=0.5?"),
+    ("run --stragglers 0.5", "unknown option '--stragglers': did you mean --set stragglers=0.5?"),
+    ("run --split.alpha 0.1", "did you mean --set split.alpha=0.1?"),
+    ("run --lam --rounds 3", "did you mean --set lam=VALUE?"),
+    ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
+    ("run --round 3", "unknown option '--round': did you mean '--rounds'?"),
+    ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
+    ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
+    ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
+    ("run --set data.part=x", "unknown key of digits 'part': there is none"),
+    ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
+    ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
+    ("run --set batchsize=1", "did you mean 'batch-size'?"),
+    ("run --set algorithms.fedavgg.lr=1", "unknown algorithm of this run 'fedavgg': did you mean 'fed"),
+    ("run --set algorithms.fedavg=1", "unknown algorithm of this run 'fedavg'"),
+    ("run --set algorithms.fedavg.lrr=1", "unknown key of algorithms.fedavg 'lrr'"),
+    ("run --set sweep.model.hiden=[[3]]", "unknown key of model mlp 'hiden'"),
+    ("run --set a-test=2", "run takes a-test; did you mean split.a-test?"),
+    ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
+    # values
+    ("run --rounds -1", "rounds is -1, expected a whole number, at least 0"),
+    ("run --rounds ten", "rounds is 'ten', expected a whole number"),
+    (
+        "run --rounds 99999999999999999999",
+        "rounds is 99999999999999999999, expected a whole number, at least 0, below 2^63",
+    ),
+    ("run --rounds 1 --out ''", "--out is '', expected a path"),
+    ("run --data time:sleep", "data set time:sleep: no signature found"),
+    ("run --set drop=maybe", "drop is 'maybe', expected true or false"),
+    ("run --set mu", "--set 'mu': expected KEY=VALUE"),
+    ("run --set =3", "--set '=3': expected KEY=VALUE"),
+    ("run --set model.l2=x", "model mlp l2 is 'x', expected a finite number"),
+    ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
+    ("run --split dirichlet(0.1)", "expected --split dirichlet --set split.alpha=0.1"),
+    ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
+    ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
+    ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),
+    ("run --set sweep.name=[1]", "sweep name: cannot be swept"),
+    ("run --set sweep.epochs=[1] --set sweep.steps=[1]", "both epochs and steps are given"),
+    ("run --seeds x", "--seeds is 'x', expected A:B (A to B−1) or A,B,..."),
+    ("run --seeds 3:x", "--seeds is '3:x', expected A:B (A to B−1) or A,B,..."),
+    ("run --seeds 3:3", "seeds are [], expected different integers"),
+    ("run --seeds 0:999999999999", "expected at most 10000 seeds"),
+    ("run --set seed=1 --seeds 0:2", "both seed and seeds are given"),
+    ("run --epochs 1 --steps 2", "both epochs and steps are given"),
+    ("run --workers 0", "--workers is 0, expected a whole number, at least 1"),
+    ("run --workers 1.5", "--workers is 1.5, expected a whole number"),
+    ("run --checkpoint-every -1", "--checkpoint-every is -1, expected a finite number, at least 0"),
+    ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
+    # what does not fit together
+    ("run --split natural", "digits has no natural clients: expected a column or an array called "
+     "client, which says whose row it is (of another name: --set data.client=COLUMN), or another split"),
+    ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
+    ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
+    ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
+    ("run --set unseen=0.2 --set split.users=4", "unseen needs 10 clients or more"),
+    ("run --set unseen=0.2 --clients-per-round 17", "there are only 16 clients"),
+    ("run --data shakespeare --model mlp --data-dir data --set split.min-rows=1 -o x",
+     "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm"),
+    # files
+    ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
+    ("run a.toml b.toml", "2 files are given, expected one at most"),
+    ("run tiny.toml --rounds=-3", "error: tiny.toml: rounds is -3, expected"),
+    ("run --split no.json", "no.json"),
+    ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
+    ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
+    (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
+    (f"run fedavg --data shape.npz {IID} {SMALL}", "19"),
+    (f"run fedavg --data rows.npz {IID} {SMALL}", "rows.npz"),
+    (f"run fedavg --data broken.npz {IID} {SMALL}", "broken.npz"),
+    (
+        f"run fedavg --data halves.npz {IID} {SMALL}",
+        "halves.npz: y is 0.5 in row 1, and model logistic takes labels",
+    ),
+    (
+        f"run fedavg --data one.npz --split natural {SMALL}",
+        "one.npz: no client has a test row, so nothing could be",
+    ),
+    ("resume .", ".: is not a run directory, expected config.toml"),
+    ("resume torn", "error: torn/config.toml: is not TOML"),
+    ("resume nowhere", "nowhere: is not a run directory, expected nowhere/config.t"),
+    # pictures
+    ("plot run --metric acuracy", "unknown metric 'acuracy': did you mean 'accuracy'?"),
+    ("plot run --metric gamma", "no values of gamma here"),
+    ("plot run --kind bar", "unknown --kind 'bar': did you mean 'bars'?"),
+    ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
+    ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
+    ("plot run --kind bars --against bytes", "--against is for curves"),
+    ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
+    ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
+    ("plot run .", ".: is not a run directory"),
+    ("plot nowhere", "nowhere: is not a run directory"),
+    # proofs
+    ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
+    ("check --seed -1", "--seed is -1, expected a whole number, at least 0"),
+    ("check --plot steps.txt", "expected .png, .svg or .pdf"),
+    # data
+    ("data show digit", "did you mean 'digits'"),
+    ("data show digits --split shard", "did you mean 'shards'"),
+    ("data show digits --set split.users", "expected KEY=VALUE"),
+    ("data show digits --set users=8", "expected data.KEY or split.KEY, as for `fedref run`"),
+    ("data show digits --seed x", "seed is 'x'"),
+    ("data show digits --out picture.xyz", "ends in '.xyz', expected .png, .svg or .pdf"),
+    ("data split shards --data digits --out real.csv/m.json", "can be written"),
+    ("data split iid --data digits --out m.jsn", "expected FILE.json, which --split"),
+    ("data split iid --data digits --out mine.json", "exists already; expected another name, or --over"),
+    ("data prepare mnist", "download failed"),
+    ("data list --data-dir nowhere", "nowhere: no such folder"),
+    # Flower
+    ("flower write nothing.toml there", "error: nothing.toml: cannot be read (No such file"),
+    ("flower write tiny.toml there --nodes 8", "8 nodes for 4 clients, expected 1 to 4"),
+    ("flower write tiny.toml there --nodes 2 --clients 7", "are given, expected one of them"),
+    ("flower write tiny.toml there --nodes 0", "--nodes is 0, expected a whole number, at least 1"),
+    ("flower write tiny.toml there --limit soon", "--limit is 'soon', expected a finite number"),
+    ("flower write tiny.toml run", "is not empty, expected a new folder"),
+    ("flower write pooled.toml there", "centralised pools clients' rows"),
+    ("flower write real.toml there", "real.csv: y is 0.5 in row 0, and model logistic takes labels"),
+    # equations, exercises, papers
+    ("explain fedprx", "did you mean 'fedprox'"),
+    ("explain --html real.csv/site", "real.csv"),
+    ("exercise start steps .", "did you mean 'step'"),
+    ("exercise check no.py", "No such file"),
+    ("exercise check .", "is a folder"),
+    ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
+    ("exercise check bytes", "can't decode"),
+    ("exercise check real.csv --timeout 0", "above 0"),
+    ("cite fedavgg", "did you mean 'fedavg'?"),
+    ("cite data", "data: is not a run directory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_refused(folder, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(folder)
+    before = contents(folder)
+    line = refused(capsys, *shlex.split(words))
+    assert message in line
+    assert contents(folder) == before
+
+
+#: What is other than in TINY, and what is said of it.
+CHANGES = [
+    ({"rouns": 3}, "unknown key 'rouns': did you mean 'rounds'"),
+    ({"split": 3}, "split rule is 3, expected a string"),
+    ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
+    ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
+    ({"algorithms": {"fedavgg": {}}}, "unknown algorithm 'fedavgg': did you mean 'fedavg'?"),
+    ({"algorithms": {"mine": {"algorithm": "fedporx"}}}, "unknown algorithm 'fedporx': did you mean 'fed"),
+    ({"algorithms": {"fedavg": {"algorithm": 3}}}, "algorithm name is 3, expected a string"),
+    ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
+    ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
+    ({"algorithms": {"fedavg": {"lrr": 1.0}}}, "unknown key of algorithms.fedavg 'lrr': did you mean 'lr'?"),
+    ({"algorithms": {"fedavg": {"lr": "fast"}}}, "algorithms.fedavg lr is 'fast', expected a finite number"),
+    ({"algorithms": {"fedavg": {"lr": True}}}, "algorithms.fedavg lr is True, expected a finite number"),
+    ({"algorithms": {"fedavg": {"lr": np.inf}}}, "algorithms.fedavg lr is inf, expected a finite number"),
+    ({"algorithms": {"fedavg": {"drop": 1}}}, "algorithms.fedavg drop is 1, expected true or false"),
+    ({"sweep": [1]}, "sweep is [1], expected a table"),
+    ({"sweep": {"lr": 3}}, "sweep lr is 3, expected a list"),
+    ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
+    ({"sweep": {"lrr": [3]}},
+     "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
+    ({"data": {"name": 3}}, "data is a int, expected a name, a path"),
+    ({"data": {"name": "synthetic", "users": "few"}},
+     "synthetic users is 'few', expected a whole number, at least 1"),
+    ({"split": {"rule": "iid", "user": 3}}, "unknown key of iid 'user': did you mean 'users'?"),
+    ({"split": {"rule": "iid", "users": 0}}, "iid users is 0, expected a whole number"),
+    ({"split": {"rule": "iid", "seed": 0.5}}, "split seed is 0.5, expected a whole"),
+    ({"split": {"rule": "split.json", "users": 3}},
+     "split split.json is a manifest and takes no parameter, got users"),
+    ({"split": {"rule": "per-fedavg", "a-test": 2, "a_test": 4}}, "split sets a-test twice"),
+    ({"split": {"rule": "per-fedavg", "users": 5000}}, "per-fedavg: a="),
+    ({"model": {"name": 1}}, "model name is 1, expected a string"),
+    ({"model": {"name": "mlp", "hiden": [3]}}, "unknown key of model mlp 'hiden': did you mean 'hidden'?"),
+    ({"model": {"name": "logistic", "classes": 3}}, "unknown key of model logistic 'classes'"),
+    ({"model": {"name": "mlp", "hidden": 40}}, "model mlp hidden is 40, expected a list"),
+    ({"model": {"name": "mlp", "hidden": [4.5]}}, "model mlp hidden is 4.5, expected a whole number"),
+    ({"model": {"name": "mlp", "hidden": [0]}}, "model mlp hidden is 0, expected a whole number"),
+    ({"model": {"name": "mlp", "l2": np.nan}}, "model mlp l2 is nan, expected a finite number"),
+    ({"rounds": 1.5}, "rounds is 1.5, expected a whole number"),
+    ({"rounds": True}, "rounds is True, expected a whole number"),
+    ({"clients-per-round": 0}, "clients-per-round is 0, expected a whole number, at least 1"),
+    ({"steps": 3}, "both epochs and steps are given, expected one of them"),
+    ({"seed": 1, "seeds": [1]}, "both seed and seeds are given, expected one of them"),
+    ({"seed": -1}, "seeds is -1, expected a whole number, at least 0"),
+    ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
+    ({"batch-size": -1}, "batch-size is -1, expected a whole number, at least 0"),
+    ({"eval-every": 0}, "eval-every is 0, expected a whole number, at least 1"),
+    ({"eval-train": "yes"}, "eval-train is 'yes', expected true or false"),
+    ({"sampling": "unifrom"}, "unknown sampling 'unifrom': did you mean 'uniform'"),
+    ({"dtype": "float16"}, "unknown dtype 'float16': did you mean 'float"),
+    ({"on-failure": "ignore"}, "unknown on-failure 'ignore'"),
+    ({"stragglers": 1.5}, "stragglers is 1.5, expected a finite number, at least 0 and at most 1"),
+    ({"support": 1}, "support is 1, expected a finite number, above 0 and below 1"),
+    ({"unseen": 1}, "unseen is 1, expected a finite number, at least 0 and below 1"),
+    ({"name": "a/b"}, "name 'a/b': expected a word that can be part of a file"),
+    ({"name": ".."}, "name '..': expected a word"),
+    ({"batch_size": 3}, "the experiment sets batch-size twice, with a dash and an underscore"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_file_that_is_wrong_in_one_thing(here, capsys, change, message):
+    line = refused(capsys, "run", write(here / "my.toml", {**TINY, **change}))
+    assert f"error: {here}/my.toml: {message}" in line
+    assert line.count(".toml:") == 1
+
+
+#: TOML has hexadecimal numbers, whose length Python does not limit.
+HUGE = "0x" + "f" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds = ", "is not TOML"),
+        ("\udcff", "is not TOML"),
+        ("rounds = " + "9" * 5000, "is not TOML (Exceeds the limit"),
+        (f"rounds = {HUGE}\n[algorithms.fedavg]", "rounds is a number of thousands of digits, expected"),
+        ("x = " + "[" * 50_000, "is not TOML"),
+        ("a." * 1500 + "a = 1", "tables or lists are nested too deep"),
+        ("rounds = 1\nrounds = 2", "is not TOML"),
+    ],
+    ids=["cut off", "bytes", "digits", "hexadecimal", "nested", "key", "twice"],
+)  # fmt: skip
+def test_a_file_that_is_no_toml(here, capsys, text, message):
+    (here / "t.toml").write_text(text, "utf-8", "surrogateescape")
+    assert f"error: t.toml: {message}" in refused(capsys, "run", "t.toml")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "name=\udcff"], r"--set is 'name=\udcff', expected a string"),
+        (["--set", "algorithms=x", "--set", "lr=1"], "unknown algorithm 'x'"),
+        (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
+        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "name is {'a': {'a'"),
+        (["--rounds", "1" * 5000], "rounds is '11"),
+        (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
+        (["--set", f"sweep.lr=[{HUGE}]"], "lr is a number of thousands of digits, expected a fini"),
+        (["--print-config", "--set", f"sweep.lr=[{HUGE}]"], "a value has thousands of digits"),
+    ],
+)
+def test_odd_words_are_one_short_line(capsys, words, message):
+    line = refused(capsys, "run", *words)
+    assert message in line
+    assert len(line) < 400

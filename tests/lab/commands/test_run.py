@@ -1,0 +1,216 @@
+"""`fedref run`: the files that it writes, what it tells, and a comparison on equal terms."""
+
+import json
+import re
+import shlex
+import tomllib
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from running import (
+    SMALL,
+    SPLIT,
+    algorithms,
+    contents,
+    document,
+    made,
+    main,
+    npz,
+    refused,
+    rows,
+    toml,
+    write,
+)
+
+import fedref
+from fedref import sampling
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.values import with_dashes
+from fedref.lab.commands import COMMANDS
+from fedref.lab.commands import run as cli
+from fedref.lab.commands.run import listing
+from fedref.lab.datasets import RULES, SOURCES
+from fedref.lab.experiments import names, unit
+from fedref.lab.experiments.config import TABLES, Experiment
+from fedref.models import MODELS as KNOWN_MODELS
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+# ---- config.toml ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        document(sweep={"lr": [0.1, 0.2], "split.users": [4, 6]}, split={"rule": "per-fedavg"}),
+        document(sweep={"model.name": ["logistic", "mlp"], "batch_size": [5]}),
+        document(data={"name": "synthetic(1,0.5,users=5)"}, split={"rule": "natural"}),
+        document(data={"name": "synthetic-iid", "users": 5}, split={"rule": "iid", "of": "shards",
+                 "users": 5, "shards": 3}, model={"name": "logistic", "l2": 0.5}),
+        document(dtype="float32", algorithms={"my_own-label": {"algorithm": "apfl", "z": 1}},
+                 model={"name": "mlp", "hidden": [3]}),
+        document(unseen=0.3, split={"rule": "per-fedavg", "users": 10, "a": 2, "seed": 4},
+                 algorithms=algorithms("fedmeta-sgd")),
+    ],
+    ids=["sweep of the split", "sweep of models", "synthetic", "iid of", "float32", "unseen"],
+)  # fmt: skip
+def test_config_reproduces(here, table):
+    path = write(here / "t.toml", table)
+    assert main("run", path, "--quiet", "--out", "a") == 0
+    assert main("run", "a/config.toml", "--quiet", "--out", "b") == 0
+    assert contents(here / "b") == contents(here / "a")
+    assert len(rows(here / "a" / "metrics.csv")) >= 4
+
+
+def test_files_are_named_in_full_so_that_a_run_can_be_gone_on_with_elsewhere(here, monkeypatch):
+    npz(here / "my.npz")
+    (here / "iid").mkdir()  # is not the rule
+    words = ["--data", "my.npz", "--split", "iid", "--set", "split.users=3"]
+    assert main("run", "fedavg", *words, *SMALL, "--out", "a") == 0
+    assert toml(here / "a" / "config.toml")["data"]["name"] == str(here / "my.npz")
+    words = ["--data", "my.npz", "--split", "a/split.json"]
+    assert main("run", "fedavg", *words, *SMALL, "--out", "b") == 0
+    (here / "else").mkdir()
+    monkeypatch.chdir(here / "else")
+    for name in ("a", "b"):
+        assert main("run", f"../{name}/config.toml", "--quiet", "--out", name) == 0
+        assert contents(here / name) == contents(here / "else" / name)
+    assert (here / "a" / "metrics.csv").read_bytes() == (here / "b" / "metrics.csv").read_bytes()
+
+
+def test_a_manifest_brings_its_data_with_their_model_or_is_refused(here, capsys):
+    table = document(data={"name": "synthetic(1,1,users=5)"}, split={"rule": "natural"})
+    assert main("run", write(here / "t.toml", table), "--quiet", "--out", "a") == 0
+    split = ["--split", "a/split.json"]
+    assert made("fedavg", *split).model["name"] == "logistic"
+    assert made("fedavg", *split).name == "synthetic"
+    assert made("fedavg", *split, "--data", "synthetic(1, 1, 5)").data["users"] == 5
+    for other in ("digits", "synthetic(1,1,users=6)", "my.npz"):
+        line = refused(capsys, "run", *split, "--data", other)
+        assert f"data is {other}, but a/split.json is a split of synthetic(1,1,5)" in line
+    assert main("run", "fedavg", *split, *SMALL, "--out", "b") == 0
+    assert len(rows(here / "b" / "clients.csv", round=0)) == 5
+
+
+# ---- help ----------------------------------------------------------------------------------------
+
+
+def test_help_says_every_option_and_command(capsys, monkeypatch):
+    assert main("--help") == 0
+    shown = capsys.readouterr().out
+    for command in (name for name in COMMANDS if " " not in name):
+        assert re.search(rf"^ +{command}\b", shown, re.MULTILINE)
+    assert main("run", "--help") == 0
+    shown = capsys.readouterr().out
+    own = {f.name for f in fields(Experiment)} - set(TABLES)
+    for name in {*cli.FLAGS, "seeds", "data", "split", "model", "set", "out", "data_dir", "workers",
+        "checkpoint_every", "quiet", "json"}:  # fmt: skip
+        assert f"--{with_dashes(name)} " in shown.replace("\n", " "), name
+    for name in own - {"seeds"} | set(HYPERPARAMETERS) - set(cli.FLAGS):
+        assert f"  {with_dashes(name)} " in shown or name in cli.FLAGS, name
+    for name in (*ALGORITHMS, *KNOWN_MODELS):
+        assert name in shown
+    assert own <= Experiment.meanings.keys()
+    assert "the same defaults with and without a file" in shown
+    assert main("resume", "--help") == 0
+    assert "had a --data-dir, give it again" in " ".join(capsys.readouterr().out.split())
+    version = (
+        rf"fedref {fedref.__version__}, Python 3\.\S+, NumPy {np.__version__}, BLAS .+ \(.*\)\n"
+    )
+    for set_to, line in (("", ""), ("Haswell", "OPENBLAS_CORETYPE is Haswell: .*\n")):
+        monkeypatch.setenv("OPENBLAS_CORETYPE", set_to)
+        for words in (["--version"], ["--version", "run"]):
+            assert main(*words) == 0
+            assert re.fullmatch(version + line, capsys.readouterr().out)
+
+
+def examples() -> list[list[str]]:
+    """The command lines of the epilog."""
+    text = cli.run.__doc__.partition("examples\n")[2].partition("\n\n")[0].replace("\\\n", " ")
+    return [
+        shlex.split(re.split(r"\s{4,}(?=the )", line.strip())[0])[1:] for line in text.splitlines()
+    ]
+
+
+def test_the_examples_work_as_written(here):
+    shipped = [words for words in examples() if "mnist" not in words and words[0] == "run"]
+    assert len(shipped) == len(examples()) - 2 == 4
+    write(
+        here / "experiment.toml", document(algorithms=algorithms("fedprox"), model={"name": "mlp"})
+    )
+    for i, words in enumerate(shipped):
+        few = ["--rounds", "1"]  # as written, but for the number of rounds
+        words = [f"DIR{i}" if word == "DIR" else word for word in words]
+        assert main(*words, *few, "--quiet") == 0, words
+    assert (here / "DIR1" / "metrics.csv").exists()
+    assert len(list((here / "runs").iterdir())) == 2
+    with_mnist = next(words for words in examples() if "mnist" in words)
+    got = made(*with_mnist[1:])
+    assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
+
+
+# ---- one comparison, on equal terms --------------------------------------------------------------
+
+
+def test_all_algorithms_meet_the_same_clients_and_batches(here, monkeypatch):
+    seen = {}
+
+    def watched(sampled, sizes, round, seed, roles):
+        plan = sampling.make_plan(sampled, sizes, round, seed, roles)
+        seen.setdefault(round, []).append(plan)
+        return plan
+
+    monkeypatch.setattr(unit, "make_plan", watched)
+    names = [name for name, cls in ALGORITHMS.items() if not cls.pooled]
+    words = [*SPLIT, "--model", "logistic", "--rounds", "2", "--clients-per-round", "3"]
+    assert main("run", *names, *words, "--epochs", "2", "--set", "stragglers=0.4", "--quiet") == 0
+    assert len(seen) == 2
+    for plans in seen.values():
+        assert len(plans) == len(names)
+        first = plans[0]
+        batches = {}
+        for plan in plans:
+            assert plan.clients.tolist() == first.clients.tolist()
+            assert plan.straggler.tolist() == first.straggler.tolist()
+            for role, drawn in plan.rows.items():
+                assert batches.setdefault(role, drawn.tolist()) == drawn.tolist()
+        assert set(batches) == {"D", "D1", "D2", "S", "Q"}
+
+
+def test_labels_that_are_words_are_said_and_kept(here, capsys):
+    path = npz(here / "a.npz", y=np.array(["dog", "cat"] * 10))
+    words = ["--data", path.name, "--split", "iid", "--set", "split.users=3", *SMALL[:-1]]
+    assert main("run", "fedavg", *words, "--out", "a") == 0
+    assert "fedref: labels are encoded as 0 = cat, 1 = dog\n" in capsys.readouterr().err
+    assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
+    np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
+    assert "the data or the split changed after" in refused(capsys, "resume", "a")
+
+
+def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(here, capsys):
+    path = write(here / "t.toml", document())
+    before = sorted(here.rglob("*"))
+    assert main("run", path, "--dry-run", "-o", "a", "--lr", "0.07") == 0
+    shown = tomllib.loads(capsys.readouterr().out)
+    assert (shown["algorithms"]["fedavg"]["lr"], shown["split"]["users"]) == (0.07, 4)
+    assert sorted(here.rglob("*")) == before
+    assert main("run", path, "--dry-run", "-q") == 0
+    assert capsys.readouterr().out == ""
+    assert "only 4 clients" in refused(capsys, "run", path, "--dry-run", "--clients-per-round", 9)
+    assert main("run", path, "-q", "-o", "a") == 0
+    words = ["run", path, "--dry-run", "-o", "a", "--rounds", 9]
+    assert "already holds a run" in refused(capsys, *words)
+
+
+def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypatch):
+    assert main("run", "--list") == 0
+    shown = capsys.readouterr().out
+    named = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
+    assert named == [*ALGORITHMS, *KNOWN_MODELS, *SOURCES, *RULES]
+    assert max(map(len, shown.splitlines())) <= 120
+    monkeypatch.setattr(names, "entry_points_of", lambda kind: {f"my-{kind}": "mine:Ditto"})
+    for kind in ("algorithm", "model", "data"):
+        assert f"my-{kind} " in listing()
+    assert "from mine:Ditto" in listing()

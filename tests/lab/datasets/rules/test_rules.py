@@ -1,0 +1,265 @@
+"""Split rules: what holds for all of them, and each beside its definition or its paper's numbers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dataset_files import made, rows_of, with_clients
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency
+
+from fedref import ConfigError
+from fedref.boundary.values import schema
+from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
+from fedref.lab.datasets.describe import histogram, statistics
+from fedref.lab.datasets.rules.per_fedavg import pairs
+from fedref.rounds.federation import Source
+
+# ---- all rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_parameters(rule, digits):
+    source = with_clients(digits) if rule == "natural" else digits
+    few = {"users": 20} if hasattr(RULES[rule], "users") else {}  # fits the digits with every rule
+    one, other = (split(rule, source, seed, **few) for seed in (1, 2))
+    assert manifest_of(split(rule, source, 1, **one.parameters)) == manifest_of(one)
+    assert manifest_of(one) != manifest_of(other)
+    one.check()
+    rows = rows_of(one)
+    assert len(np.unique(rows)) == len(rows)  # nobody shares a row
+    assert min(one.train.sizes.min(), one.test.sizes.min()) >= 1
+    assert RULES[rule].help.endswith(".")
+    assert all(entry.meaning for entry in schema(RULES[rule]).values())
+
+
+REAL = Source(np.zeros((300, 2)), np.arange(300) / 8, np.arange(300) // 10, "mine")
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("dirichlt", {}, "did you mean 'dirichlet'"),
+    ("dirichlet(0.1, users=9)", {}, r"--set split\.alpha=0\.1 --set split\.users=9"),
+    ("dirichlt(0.1)", {}, "did you mean 'dirichlet'"),
+    ("dirichlet", {"user": 3}, "did you mean 'users'"),
+    ("dirichlet", {"users": 0}, "dirichlet users is 0, expected a whole number, at least 1"),
+    ("dirichlet", {"users": True}, "a whole number"),
+    ("dirichlet", {"alpha": np.inf}, "a finite number"),
+    ("dirichlet", {"train_fraction": 1.5}, "at most 1"),
+    ("dirichlet", {"scaling": "whiten"}, "unknown scaling"),
+    ("dirichlet", {"users": 1000}, "need 2000 rows, digits has 1797"),
+    ("dirichlet", {"seed": -1}, "seed is -1"),
+    ("iid", {"of": "iid"}, "another rule"),
+    ("iid", {"of": "shards", "alpha": 1}, "unknown key of shards"),
+    ("fedprox-mnist", {}, "1000 rows of class 0, digits has 178: lower users"),
+    ("fedprox-mnist", {"users": 10, "classes": 11}, "only 10"),
+    ("fedprox-femnist", {"users": 5000}, "lower users"),
+    ("natural", {}, "no natural clients"),
+    ("natural", {"source": REAL, "min_rows": 11}, "no client of mine has 11 rows"),
+    ("iid", {"source": made(np.arange(10)), "users": 2, "scaling": "unit"}, "largest possible"),
+    ("per-fedavg", {"source": made(np.arange(90) % 3)}, "an even number of classes"),
+    ("per-fedavg", {"users": 5}, "an even number of users"),
+    ("per-fedavg", {"source": made(np.arange(80) % 4), "users": 80}, "fewer users"),
+    *((rule, {"source": REAL}, "mine has real targets .* natural, iid or quantity")
+      for rule in ("dirichlet", "shards", "per-fedavg", "power-law")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "given", "message"), WRONG)
+def test_wrong_parameters_are_refused(rule, given, message, digits):
+    with pytest.raises(ConfigError, match=message):
+        split(rule, **({"source": digits} | given))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_features_are_scaled_as_asked(dtype, digits):
+    X = np.random.default_rng(0).integers(0, 200, (5000, 3)).astype(dtype)
+    X[:, 2] = 7  # a constant feature stays finite
+    found = split("iid", Source(X, np.arange(5000) % 2), users=2, scaling="standardise")
+    Z = found.batch(np.arange(5000)).X
+    np.testing.assert_allclose(Z.mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(Z.std(0), [1, 1, 0], atol=1e-3)
+    found = split("iid", digits, users=5)  # pixels, by their documented full scale
+    assert found.parameters["scaling"] == "unit"
+    assert found.batch(np.arange(1797)).X.max() == 1.0
+    assert split("iid", digits, users=5, scaling="none").batch(np.arange(1797)).X.max() == 16.0
+
+
+# ---- natural clients, and rules that deal rows anew ------------------------------------------------
+
+
+def held(found):
+    """Each client's training and test rows."""
+    parts = found.train, found.test
+    return [tuple(part.rows_of(k).tolist() for part in parts) for k in range(found.clients)]  # type: ignore[misc]
+
+
+def test_natural_clients_keep_names_and_published_test_rows():
+    client, names = np.array([0, 0, 1, 2, 0, 1, 3]), ("ann", "bob", "cy", "dee")
+    source = made(np.arange(7) % 2, client=client, client_names=names, test_from=4)
+    found = split("natural", source)
+    assert found.names == ("ann", "bob", "cy")  # dee has no training row
+    assert held(found) == [([0, 1], [4]), ([2], [5]), ([3], [])]
+    assert split("natural", source, min_rows=2).names == ("ann", "bob")
+    alone = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
+    assert alone.train.sizes.tolist() == [1, 1]  # a client of one row trains on it
+    assert alone.test.sizes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("rule", ["dirichlet", "quantity"])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 99), alpha=st.sampled_from([0.001, 0.1, 1e6]), least=st.integers(1, 4))
+def test_everybody_gets_min_rows_and_nothing_is_lost(rule, seed, alpha, least):
+    found = split(rule, made(np.arange(60) % 3), seed, alpha=alpha, users=15, min_rows=least)
+    assert (found.train.sizes + found.test.sizes).min() >= least
+    assert sorted(rows_of(found)) == list(range(60))
+
+
+@pytest.mark.parametrize("rule", ["iid", "dirichlet", "shards", "quantity"])
+def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule, digits):
+    source = with_clients(digits)
+    found = split(rule, source)
+    assert found.clients == found.parameters["users"] == split("natural", source).clients == 45
+    assert manifest_of(split(rule, source, users=45)) == manifest_of(found)
+    assert split(rule, digits).clients == 100
+    assert split(rule, source, users=7).clients == 7
+
+
+def test_skew_is_that_of_the_rule(digits):
+    splits = [split("dirichlet", digits, alpha=a, users=20) for a in (0.01, 0.3, 1, 1000)]
+    purity = [float((n.max(0) / n.sum(0)).mean()) for n in map(histogram, splits)]
+    assert purity == sorted(purity, reverse=True)
+    assert purity[0] > 0.6
+    assert purity[-1] < 0.2
+    found = split("shards", digits, users=20, shards=1)
+    assert (histogram(found) > 0).sum(0).max() <= 2
+    assert statistics(found)["samples"] == len(digits.y)
+    found = split("iid", digits, users=7)
+    sizes = found.train.sizes + found.test.sizes
+    assert sizes.max() - sizes.min() <= 1
+    assert sizes.sum() == len(digits.y)
+    assert chi2_contingency(histogram(found)).pvalue > 0.001  # a fixed seed: no chance of failing
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "scaling"),
+    [("fedprox-mnist", {"users": 30, "sigma": 1}, "standardise"), ("per-fedavg", {}, "unit")],
+)
+def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(rule, given, scaling, digits):
+    sharp = split(rule, digits, 5, **given)
+    twin = split("iid", digits, 5, of=rule, **given)
+    assert twin.parameters == sharp.parameters | {"of": rule}
+    assert twin.parameters["scaling"] == scaling
+    assert statistics(twin)["labels a client"] > 2 * statistics(sharp)["labels a client"]
+    mixed = reshuffle((sharp.train, sharp.test), np.random.default_rng(0))
+    for before, after in zip((sharp.train, sharp.test), mixed):
+        np.testing.assert_array_equal(before.sizes, after.sizes)
+        np.testing.assert_array_equal(np.sort(before.rows), np.sort(after.rows))
+        assert (before.rows != after.rows).any()
+    assert manifest_of(split("iid", digits, 5, **twin.parameters)) == manifest_of(twin)
+
+
+# ---- FedProx's generators, and APFL's CIFAR-10 -----------------------------------------------------
+
+
+def test_fedprox_mnist_is_the_published_loop(digits):
+    """The rule as algorithms.md states it, as a plain loop, on the shares that the rule drew."""
+    users, base = 30, 5
+    rng_share, _ = np.random.default_rng([4, int.from_bytes(b"split")]).spawn(2)
+    shares = rng_share.lognormal(0.0, 2.0, (10, 3, 2))
+    pool = [np.flatnonzero(digits.y == c).tolist() for c in range(10)]
+    left = [len(rows) - users * 2 * base // 10 for rows in pool]
+    dealt: list[list[int]] = [[] for _ in range(users)]
+    for extra in (False, True):
+        for u in range(users):
+            for j in range(2):
+                c = (u + j) % 10
+                n = int(left[c] * shares[c, u // 10, j] / shares[c].sum()) if extra else base
+                dealt[u] += pool[c][:n]
+                del pool[c][:n]
+    found = split("fedprox-mnist", digits, 4, users=users)
+    assert [sorted(train + test) for train, test in held(found)] == [*map(sorted, dealt)]
+    n = found.train.sizes + found.test.sizes
+    np.testing.assert_array_equal(found.train.sizes, np.floor(0.9 * n + 1e-9))
+
+
+def test_femnist_gives_three_letters_and_at_least_two_of_each():
+    found = split("fedprox-femnist", made(np.arange(40_000) % 10), scaling="none")
+    assert found.clients == 200
+    counts = histogram(found)
+    for u in range(200):
+        mine = np.flatnonzero(counts[:, u])
+        assert set(mine) == {u % 10, (u + 1) % 10, (u + 2) % 10}
+        assert len(set(counts[mine, u])) == 1
+        assert counts[mine, u].min() >= 2
+    assert 75 < statistics(found)["mean"] < 115  # the table: 92; e^4.5 + 5 − 1.5 = 94 expected
+
+
+def test_cifar10_powerlaw_takes_the_training_part_only():
+    split_ = split("cifar10-powerlaw", made(np.arange(60_000) % 10, test_from=50_000))
+    found = statistics(split_)
+    assert (found["clients"], found["labels a client"]) == (100, 5)
+    assert 49_700 < found["samples"] < 49_800  # the table: 49 757
+    assert 250 < found["std"] < 480  # the table: 344
+    assert rows_of(split_).max() < 50_000
+
+
+def test_splits_of_mnist_have_the_papers_numbers(real):
+    """[apfl table 1]: 1000 clients, 69 035 samples, mean 69, standard deviation 106.
+
+    Over 150 seeds the published generator's loop gives 69 017 to 69 113 samples and a deviation of
+    119 to 241 (5 % to 95 %: 132 to 223); the table's 106 is smaller than in any of them.
+    [per-fedavg §3.2]: 36 750 training images; a = 34 is the most that fits the test part.
+    """
+    source = load("mnist", real)
+    found = [statistics(split("fedprox-mnist", source, s, scaling="none")) for s in range(12)]
+    assert all(f["clients"] == 1000 and f["labels a client"] == 2 for f in found)
+    assert all(69_000 < f["samples"] < 69_150 for f in found)
+    assert all(f["min"] == 10 for f in found)
+    assert 120 < np.median([f["std"] for f in found]) < 230
+    pairs = split("per-fedavg", source)
+    assert {"users": 50, "a": 196, "a_test": 34}.items() <= pairs.parameters.items()
+    assert len(pairs.train.rows) == 36_750
+    assert pairs.train.rows.max() < 60_000 <= pairs.test.rows.min()
+
+
+# ---- Per-FedAvg ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("users", "a", "classes"), [(50, 4, 10), (20, 2, 10), (8, 6, 4), (2, 2, 2)]
+)
+def test_per_fedavg_holds_a_half_a_and_two_a(users, a, classes):
+    source = made(np.arange(4000) % classes, test_from=2000)
+    found = split("per-fedavg", source, users=users, a=a, a_test=2)
+    h = classes // 2
+    for part, amount in ((found.train, a), (found.test, 2)):
+        for u in range(users):
+            counts = np.bincount(source.y[part.rows_of(u)], minlength=classes)
+            if u < users // 2:
+                assert counts.tolist() == [amount] * h + [0] * h
+            else:
+                assert sorted(counts[counts > 0]) == [amount // 2, 2 * amount]
+                assert counts[:h].sum() == amount // 2
+                assert counts[h:].sum() == 2 * amount
+    assert found.train.rows.max() < 2000 <= found.test.rows.min()
+
+
+@given(st.integers(1, 6), st.integers(1, 60), st.booleans())
+def test_per_fedavg_pairs_leave_out_no_class_that_can_be_held(half, second, as_printed):
+    second = half**2 * (1 + second % 2) if as_printed else second
+    low, high = pairs(2 * half, 2 * second)
+    assert len(set(zip(low, high))) == min(second, half**2)
+    assert len(set(high)) == len(set(low)) == min(second, half)
+    if as_printed:
+        i = np.arange(second)
+        np.testing.assert_array_equal((low, high), (i % half, half + i // half % half))
+
+
+def test_per_fedavg_takes_the_largest_even_a_that_fits(digits):
+    found = split("per-fedavg", digits)
+    users, a, a_test = (found.parameters[key] for key in ("users", "a", "a_test"))
+    assert len(found.source.labels) == len(np.unique(digits.y[found.train.rows]))
+    for name, most in (("a", a), ("a_test", a_test)):
+        with pytest.raises(ConfigError, match=f"from 2 to {most}"):
+            split("per-fedavg", digits, users=users, **{name: most + 2})
+        with pytest.raises(ConfigError, match="an even number"):
+            split("per-fedavg", digits, users=users, **{name: 3})

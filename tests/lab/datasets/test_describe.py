@@ -1,0 +1,67 @@
+"""A federation in numbers, and the remarks on its data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedref.lab.datasets.describe import (
+    histogram,
+    label_groups,
+    label_note,
+    statistics,
+    statistics_text,
+)
+from fedref.rounds.federation import Federation, Part, Source
+
+#: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
+FEDERATION = Federation(
+    Source(np.zeros((8, 2)), np.array([0, 0, 1, 1, 1, 2, 0, 2]), name="eight"),
+    Part(np.array([0, 1, 2, 3, 4, 5]), np.array([0, 3, 5, 6])),
+    Part(np.array([6, 7]), np.array([0, 1, 1, 2])),
+)
+
+
+def test_statistics_by_hand_and_names_without_their_control_characters():
+    found = statistics(FEDERATION)
+    assert (found["clients"], found["samples"], found["mean"]) == (3, 8, 8 / 3)
+    assert (found["std"], found["labels a client"]) == (np.std([4, 2, 2]), 4 / 3)
+    assert histogram(FEDERATION).tolist() == [[3, 0, 0], [1, 2, 0], [0, 0, 2]]
+    assert "labels are" not in statistics_text(FEDERATION)
+    names = ("\x1b[2J", "b\n" + "b" * 99, "c")
+    hostile = replace(FEDERATION.source, label_names=names, name="\x1b[2J")
+    text = statistics_text(replace(FEDERATION, source=hostile))
+    assert text.endswith(f"labels are encoded as 0 = \\x1b[2J, 1 = b\\n{'b' * 36}…, 2 = c")
+    assert "\x1b" not in text
+
+
+GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has label {2}"
+
+
+@pytest.mark.parametrize(
+    ("y", "known", "note"),
+    [
+        ([0, 1, 2], range(3), ""),
+        ([1, 2, 3], None, GAP.format(1, 3, "0")),
+        ([0, 9], None, GAP.format(0, 9, "1, 2, 3, 4, 5, ...")),
+        ([-1, 1], None, "labels are encoded as 0 = -1, 1 = 1"),
+        ([-1, 1], (-1, 1), ""),
+        ([0, 1], (-1, 1), "labels are encoded as -1 = 0, 1 = 1"),
+        ([0.5, 1], None, ""),
+    ],
+)
+def test_what_becomes_of_labels_is_said(y, known, note):
+    assert label_note(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
+    words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"))
+    assert label_note(words, (-1, 1)) == "labels are encoded as -1 = no, 1 = yes"
+
+
+def test_real_targets_are_shown_in_ten_groups():
+    y = np.random.default_rng(0).permutation(np.arange(100) / 8)
+    source = Source(np.zeros((100, 2)), y)
+    names, group = label_groups(source)
+    assert (len(names), np.bincount(group).tolist()) == (10, [10] * 10)
+    assert all(y[group == i].max() < y[group == i + 1].min() for i in range(9))
+    assert histogram(replace(FEDERATION, source=source)).sum() == 8
+    assert "labels" not in statistics(replace(FEDERATION, source=source))
+    assert label_groups(Source(np.zeros((3, 1)), np.full(3, 0.5)))[0] == ["0.5"]

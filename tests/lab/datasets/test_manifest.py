@@ -1,0 +1,89 @@
+"""Manifests: what is written comes back, and nothing else does."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import npz_bytes, put
+
+from fedref import DataError
+from fedref.lab.datasets import (
+    RULES,
+    from_manifest,
+    load,
+    manifest,
+    manifest_of,
+    split,
+    write_manifest,
+)
+
+
+def refuse(path, message):
+    with pytest.raises(DataError, match=f"m.json: .*{message}"):
+        from_manifest(path)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_manifest_gives_the_identical_federation(tmp_path, rule):
+    source = load("synthetic(1,1,users=5)" if rule == "natural" else "digits")
+    users = {} if rule == "natural" else {"users": 10}
+    federation, path = split(rule, source, 5, **users), tmp_path / "split.json"
+    write_manifest(manifest_of(federation), path)
+    again = from_manifest(path)
+    assert manifest_of(again) == manifest_of(federation)
+    rows = federation.test.rows
+    assert federation.batch(rows).X.tobytes() == again.batch(rows).X.tobytes()
+
+
+def test_any_json_reader_can_replay_it_and_every_changed_digit_is_detected(tmp_path):
+    path = tmp_path / "m.json"
+    write_manifest(
+        manifest_of(split("iid", load("digits"), 5, users=3, scaling="standardise")), path
+    )
+    found, federation = json.loads(path.read_text()), from_manifest(path)
+    X = np.load(Path(manifest.__file__).parents[3] / "data" / "digits" / "digits.npz")["X"]
+    for k, client in enumerate(found["clients"]):
+        mine = (X[client["train"]] - np.array(found["shift"])) / np.array(found["scale"])
+        np.testing.assert_array_equal(mine, federation.batch(federation.train.rows_of(k)).X)
+    text = path.read_text()
+    digits = [match.start() for match in re.finditer(r"\d", text)]
+    for place in digits[:: len(digits) // 60]:
+        other = str((int(text[place]) + 1) % 10)
+        path.write_text(text[:place] + other + text[place + 1 :])
+        refuse(path, "")
+
+
+def test_a_source_of_ones_own_is_found_and_must_be_the_same(tmp_path, monkeypatch):
+    X, path = np.arange(12.0).reshape(6, 2), tmp_path / "sub" / "m.json"
+
+    def own(X, y):
+        put(tmp_path / "sub", "own.npz", npz_bytes({"X": X, "y": np.array(y)}))
+
+    own(X, ["dog", "cat"] * 3)
+    monkeypatch.chdir(tmp_path)
+    found = manifest_of(split("iid", load(tmp_path / "sub" / "own.npz"), users=2))
+    assert found["source"]["labels"] == ["cat", "dog"]
+    assert str(tmp_path) not in json.dumps(found)  # nothing of this machine is written
+    for folder in ("", "sub/"):
+        write_manifest(found, f"{folder}m.json")
+    refuse("m.json", "'own.npz' is not beside it; expected 'own.npz' beside .*, or .*--data-dir")
+    assert manifest_of(from_manifest("m.json", "sub")) == found
+    monkeypatch.chdir("/")
+    assert manifest_of(from_manifest(path)) == found
+    for y in (["pig", "cow"] * 3, [1, 0] * 3):  # the same numbers
+        own(X, y)
+        refuse(path, "the labels of own.npz have other names")
+    own(X + 1, ["dog", "cat"] * 3)
+    refuse(path, "the source own.npz has SHA-256")
+
+
+def test_a_manifest_downloads_nothing(tmp_path):
+    """The tests' guard would say that the download failed."""
+    data = manifest_of(split("iid", load("digits"), users=3))
+    data |= {"source": {"name": "mnist", "sha256": "0", "rows": 1}}
+    write_manifest(data | {"sha256": manifest.seal(data)}, tmp_path / "m.json")
+    message = "nothing is downloaded unasked; `fedref data prepare mnist`"
+    with pytest.raises(DataError, match=message):
+        from_manifest(tmp_path / "m.json")

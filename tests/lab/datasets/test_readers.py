@@ -1,0 +1,293 @@
+"""A table of rows, in whatever way it is handed over, gives the same Source to the byte."""
+
+import csv
+import gzip
+import io
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import ANY
+
+import numpy as np
+import pytest
+import scipy.io
+from dataset_files import idx_bytes, images, npz_bytes, put, put_json, write_idx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import fedref
+from fedref import ConfigError, DataError
+from fedref.lab.datasets import from_manifest, load, manifest_of, split, write_manifest
+from fedref.lab.datasets.formats import idx, mat
+from fedref.lab.datasets.sources import from_memory
+
+WORDS = st.sampled_from(["cat", "dog", "ä b", "c,d", 'e"f', "Z"])
+
+
+class Rows(NamedTuple):
+    """What is handed over; test : a mask, or None."""
+
+    X: np.ndarray
+    y: list[Any]
+    client: list[Any] | None
+    test: np.ndarray | None
+
+
+@st.composite
+def rows(draw):
+    n, p = draw(st.integers(3, 7)), draw(st.integers(1, 3))
+
+    def column(kind):
+        return draw(st.lists(kind, min_size=n, max_size=n))
+
+    X = np.array([column(st.integers(-9, 9).map(lambda i: i / 4)) for _ in range(p)]).T
+    y = column(draw(st.sampled_from([WORDS, st.integers(-3, 12)])))
+    if draw(st.booleans()):
+        y = [0.5, *column(st.integers(-3, 3).map(lambda i: i / 4))[1:]]  # real targets
+    client = column(draw(st.sampled_from([WORDS, st.integers(0, 12)])))
+    mask = draw(st.permutations([True, False, *column(st.booleans())[2:]]))
+    return Rows(
+        X, y, draw(st.sampled_from([None, client])), draw(st.sampled_from([None, np.array(mask)]))
+    )
+
+
+def expected(given):
+    """The fields of the Source, by definition."""
+    X, y, client, test = given
+    order = sorted(range(len(y)), key=lambda i: bool(test is not None and test[i]))
+    words, names = sorted(set(y)), sorted(set(client or ()))
+    real = any(isinstance(one, float) and one % 1 for one in y)
+    labels = tuple(words) if isinstance(y[0], str) else None
+    return {
+        "X": X[order].tolist(),
+        "y": [words.index(y[i]) if labels else y[i] for i in order],
+        "real": real,
+        "client": [names.index(client[i]) for i in order] if client else None,
+        "client_names": tuple(map(str, names)) if client else None,
+        "label_names": labels,
+        "test_from": None if test is None else int(len(y) - test.sum()),
+    }
+
+
+def ways(given, folder):
+    """Hand the rows over in every way that there is."""
+    pd = pytest.importorskip("pandas")
+    arrays = {"X": given.X, "y": np.array(given.y)}
+    arrays |= {"client": np.array(given.client)} if given.client else {}
+    more = {} if given.test is None else {"test": given.test}
+    yield load(put(folder, "a.npz", npz_bytes(arrays | more)))
+    yield from_memory(arrays | more, "data")
+    objects = {name: x.astype(object) for name, x in arrays.items() if x.dtype.kind == "U"}
+    yield from_memory(arrays | objects | more, "data")
+    other = {"X": np.asfortranarray(given.X.astype(">f8")), "y": arrays["y"][:, None]}
+    column = {name: 1 * mask[:, None] for name, mask in more.items()}
+    yield load(put(folder, "b.npz", npz_bytes(arrays | other | column)))
+    if given.test is None:
+        yield from_memory(tuple(arrays.values()), "data")
+    table = {f"x {j}": given.X[:, j] for j in range(given.X.shape[1])} | {"label": given.y}
+    table |= ({"client": given.client} if given.client else {}) | more
+    yield from_memory(pd.DataFrame(table), "data")
+    for separator, name in ((",", "a.csv"), (";", "b.csv"), ("\t", "c.TSV"), (",", "d.csv.gz")):
+        text, ends = io.StringIO(), "\r\n" if name == "b.csv" else "\n"
+        writer = csv.writer(text, delimiter=separator, lineterminator=ends)
+        rows, names, columns = zip(*table.values()), {}, {}
+        if name == "a.csv":  # the user's own names, spaces around cells
+            rows = [[f" {cell} " for cell in row] for row in rows]
+            names = {"label": "outcome"} | ({"client": "shop"} if given.client else {})
+            columns = {key: other for key, other in names.items() if key in table}
+        writer.writerows([[names.get(key, key) for key in table], *rows])
+        data = ("\ufeff" * (name == "b.csv") + text.getvalue() + "\n" * (name == "c.TSV")).encode()
+        path = put(folder, name, gzip.compress(data) if name.endswith("gz") else data)
+        yield load(path, **columns)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows())
+def test_every_reader_makes_the_same_source(given):
+    with tempfile.TemporaryDirectory() as folder:
+        sources = list(ways(given, Path(folder)))
+    for source in sources:
+        real = {name: getattr(source, name) for name in expected(given)}
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in real.items()}
+        assert plain == expected(given)
+        assert (source.X.dtype, source.y.dtype.kind) == (np.float64, "f" if source.real else "i")
+        assert source.X.flags.c_contiguous
+    assert len({source.sha256 for source in sources}) == 1
+
+
+# ---- files of one format ---------------------------------------------------------------------------
+
+X, Y = images(8)
+FLAT = X.reshape(8, -1)
+PARTS = {"train": slice(5), "test": slice(5, 8)}
+
+
+def read(folder, **arrays):
+    return load(put(folder, "data.npz", npz_bytes(arrays)))
+
+
+def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path):
+    source = read(tmp_path, X=X, y=Y)
+    np.testing.assert_array_equal(source.X, FLAT)
+    assert (source.name, source.image, source.full_scale) == ("data.npz", (3, 3, 1), 255)
+    source = read(tmp_path, X=np.zeros((8, 2, 3, 3)), y=Y)
+    assert (source.image, source.X.shape, source.full_scale) == ((2, 3, 3), (8, 18), None)
+    assert read(tmp_path, X=X > 9, y=Y).full_scale is None
+    train, test = ({f"{part}_images": X[i], f"{part}_labels": Y[i]} for part, i in PARTS.items())
+    published = read(tmp_path, **train, **test)
+    marked = read(tmp_path, X=X, y=Y, test=np.arange(8) >= 5)
+    assert (published.test_from, published.sha256) == (marked.test_from, marked.sha256) == (5, ANY)
+    words = read(tmp_path, X=FLAT, y=np.array(["10", "9"] * 4))  # sorted as numbers
+    assert (words.y.tolist(), words.label_names) == ([1, 0] * 4, ("9", "10"))
+
+
+def test_the_fingerprint_depends_on_the_content_alone(tmp_path):
+    one, same = (
+        read(tmp_path, X=FLAT, y=Y),
+        load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))),
+    )
+    assert one.sha256 == same.sha256
+    changes = {"X": FLAT + 1}, {"y": Y[::-1]}, {"X": FLAT * 1.0}, {"client": Y}, {"X": FLAT[:, :3]}
+    others = [read(tmp_path, **({"X": FLAT, "y": Y} | change)) for change in changes]
+    assert len({one.sha256, *(other.sha256 for other in others)}) == 6
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from(["u1", "i1", ">i2", ">i4", ">f4", ">f8"]),
+        hnp.array_shapes(max_dims=4, max_side=4),
+        elements={"allow_nan": False},
+    )
+)
+def test_idx_files_give_the_array_that_was_written(array):
+    read = idx.parse(idx_bytes(array), "a")
+    np.testing.assert_array_equal(read, array)
+    assert read.dtype == array.dtype
+
+
+@pytest.mark.parametrize(("pack", "test"), [(False, "t10k"), (True, "test")])
+def test_a_folder_of_idx_files_gives_training_and_test_images(tmp_path, pack, test):
+    folder = write_idx(tmp_path / "drawn", test=test, pack=pack)
+    if not pack:
+        write_idx(folder)  # the same files, packed, beside them
+    source = load(folder)
+    (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
+    np.testing.assert_array_equal(source.X, np.concatenate([X, test_X]).reshape(18, 9))
+    np.testing.assert_array_equal(source.y, np.concatenate([y, test_y]))
+    assert (source.name, source.test_from, source.image) == ("drawn", 12, (3, 3, 1))
+    assert (source.X.dtype, source.y.dtype, source.full_scale) == (np.uint8, np.int64, 255)
+
+
+def leaf_part(users, named):
+    names = [f"u{k}" for k in named]
+    data = {name: {"x": x, "y": y} for name, (x, y) in zip(names, users)}
+    return {"users": names, "num_samples": [len(y) for _, y in users], "user_data": data}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(1, 3), st.booleans())
+def test_leaf_json_gives_the_rows_that_were_written(data, p, wrapped):
+    """One file, a file for each user, and folders train and test; labels also as [-1.0]."""
+    row = st.tuples(st.lists(st.integers(-9, 9).map(lambda i: i / 4), min_size=p, max_size=p),
+                    st.integers(-1, 3).map(lambda y: [float(y)] if wrapped else y))  # fmt: skip
+    some = st.lists(row, max_size=3).map(lambda rows: ([x for x, _ in rows], [y for _, y in rows]))
+    users = [([[0.5] * p], [1]), *data.draw(st.lists(some, min_size=1, max_size=3))]
+    K, sizes = len(users), [len(y) for _, y in users]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        put_json(folder, leaf_part(users, range(K)), "one.json")
+        for k in range(K):
+            put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"many/{k}.json")
+            for part in ("train", "test"):
+                put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"both/{part}/{k}.json")
+        one, many, both = (load(folder / name) for name in ("one.json", "many", "both"))
+    assert one.X.tolist() == [x for rows, _ in users for x in rows]
+    assert one.y.tolist() == [np.ravel(y)[0] for _, rows in users for y in rows]
+    assert one.client.tolist() == np.repeat(np.arange(K), sizes).tolist()
+    assert one.client_names == tuple(f"u{k}" for k in range(K))
+    assert (one.sha256, one.test_from, one.vocabulary) == (many.sha256, None, None)
+    assert both.test_from == sum(sizes)
+    for field in ("X", "y", "client"):
+        twice = np.concatenate([getattr(one, field)] * 2)
+        np.testing.assert_array_equal(getattr(both, field), twice)
+
+
+def test_a_matlab_file_is_read_only_if_its_hash_is_known(tmp_path, monkeypatch):
+    cells, stream = np.empty((2, 1, 3), object), io.BytesIO()
+    for k in range(3):
+        cells[:, 0, k] = [np.full((k + 2, 4), k + 0.5), np.full((k + 2, 1), (-1) ** k, np.int16)]
+    scipy.io.savemat(stream, {"X": cells[0], "Y": cells[1]}, do_compression=True)
+    path = put(tmp_path, "data.mat", stream.getvalue())
+    with pytest.raises(DataError, match=r"no MATLAB file that.*landmine.mat .*savez\('mine.np"):
+        load(path)
+    monkeypatch.setattr(mat, "LANDMINE", sha256(path.read_bytes()).hexdigest())
+    source = load(path)
+    assert source.client.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert (source.X[:, 3] == source.client + 0.5).all()
+    assert (source.y == (-1) ** source.client).all()
+
+
+def test_columns_that_the_user_names(tmp_path):
+    table = b"age,client,shop,outcome\n1,2.5,10,0\n3,-4e1,9,2\n5,6,10,1\n"
+    path, named = put(tmp_path, "data.csv", table), {"label": "outcome", "client": "shop"}
+    source = load(path, **named)
+    assert source.X.tolist() == [[1, 2.5], [3, -40], [5, 6]]  # then `client` is a feature
+    assert (source.client.tolist(), source.client_names) == ([1, 0, 1], ("9", "10"))
+    assert source.columns == tuple(named.items())
+    described = manifest_of(split("natural", source, train_fraction=0.5))
+    write_manifest(described, tmp_path / "m.json")
+    assert manifest_of(from_manifest(tmp_path / "m.json")) == described
+    for error, message, columns in (
+        (DataError, "data.label: unknown column 'outcme': did you mean 'outc", {"label": "outcme"}),
+        (DataError, "age is to be two things; expected", {"label": "age", "client": "age"}),
+        (ConfigError, "unknown key of data 'lable': did you mean 'label'", {"lable": "age"}),
+    ):
+        with pytest.raises(error, match=message):
+            load(path, **columns)
+
+
+# ---- in memory -------------------------------------------------------------------------------------
+
+
+def test_frames_series_and_categories_may_stand_for_arrays():
+    pd = pytest.importorskip("pandas")
+    mixed = pd.DataFrame({"a": [True, False], "b": [0.5, 1.5], "c": np.array([1, 2], np.uint8)})
+    for y in (pd.Series(["q", "p"]), pd.Series(["q", "p"], dtype="category")):
+        source = from_memory((mixed, y), "data")
+        assert source.X.tolist() == [[1, 0.5, 1], [0, 1.5, 2]]
+        assert (source.y.tolist(), source.label_names) == ([1, 0], ("p", "q"))
+
+
+def test_a_run_on_arrays_is_not_called_the_digits():
+    pd = pytest.importorskip("pandas")
+    how: dict[str, Any] = {"rounds": 1, "clients_per_round": 3, "algorithm": "fedavg"}
+    arrays = {"X": np.ones((12, 2)), "y": ["cat", "dog"] * 6, "client": list("bac") * 4}
+    frame = pd.DataFrame({"name": np.ones(12), "y": arrays["y"], "client": arrays["client"]})
+    for data in (arrays, {"name": arrays}, tuple(arrays.values()), frame):
+        assert fedref.run(data=data, **how).experiment.name == "data"
+    assert fedref.run(data={"name": "synthetic", "users": 3}, **how).experiment.name == "synthetic"
+    assert fedref.run(data={}, **how).experiment.name == "digits"
+
+
+WRONG: list[tuple[Any, ...]] = [
+    ({"X": X}, "data: no array 'y', only X"),
+    ((FLAT, np.array(["cat", None] * 4, object)), "y is None in row 1; expected text in all rows"),
+    ((FLAT, Y, np.array([1, "a"] * 4, object)), "client is 1 in row 0; expected text in all"),
+    ((FLAT, Y, Y, Y), "is a tuple, expected arrays"),
+    ("width", [1.0, 2.0, np.nan], "data: row 2: width is nan; expected"),
+    ("width", list("abc"), "data: row 0: width is 'a'; expected a finite number"),
+    ("patient", list("bca"), "patient is 'b'.* whose row it is has the name client"),
+    ("y", [None, "a", "b"], "y is (nan|None) in row 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arrays_and_frames_are_refused(case):
+    pd = pytest.importorskip("pandas")
+    value = case[0]
+    if len(case) == 3:
+        value = pd.DataFrame({"height": [1.0, 2.0, 3.0], "y": list("aab"), case[0]: case[1]})
+    with pytest.raises(DataError, match=case[-1]):
+        from_memory(value, "data")

@@ -1,0 +1,157 @@
+"""Named data sets and where they are looked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import emnist_zip, images, leaf_object, npz_bytes, put, put_json, write_idx
+
+from fedref import ConfigError, DataError
+from fedref.lab.datasets import SOURCES, load, shipped_folder, sources
+from fedref.lab.datasets.formats import emnist
+
+
+def test_the_shipped_digits_are_in_the_package_or_beside_it(tmp_path, monkeypatch):
+    source = load("digits")
+    assert (source.X.shape, source.X.dtype, source.image) == ((1797, 64), np.uint8, (8, 8, 1))
+    assert source.X.max() == source.full_scale == 16
+    assert source.sha256 == SOURCES["digits"].sha256
+    package = tmp_path / "site-packages" / "fedref"
+    (package / "lab" / "datasets").mkdir(parents=True)
+    monkeypatch.setattr(sources, "__file__", str(package / "lab" / "datasets" / "sources.py"))
+    assert shipped_folder() == tmp_path / "site-packages" / "data"
+    (package / "_data").mkdir()
+    assert shipped_folder() == package / "_data"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "clients"),
+    [
+        ("mnist", (70_000, 784), 0),
+        ("vehicle", (1860, 100), 23),
+        ("landmine", (1464, 9), 29),
+        ("cifar10-gray", (60_000, 1024), 0),
+    ],
+)
+def test_real_data_is_read(real, name, shape, clients):
+    source = load(name, real)
+    assert source.X.shape == shape
+    assert (0 if source.client is None else len(set(source.client))) == clients
+
+
+def data_dir(root):
+    """Make a folder with small files for data sets that are neither generated nor shipped."""
+    write_idx(root / "mnist")
+    put(root, "emnist/gzip.zip", emnist_zip("digits", "letters"))
+    put_json(root, leaf_object(), "vehicle/vehicle.json")
+    X, y = images(8)
+    parts = {"train_images": X, "train_labels": y, "test_images": X, "test_labels": y}
+    put(root, "cifar10-gray/cifar10-gray.npz", npz_bytes(parts))
+    return root
+
+
+@pytest.mark.parametrize("name", ["mnist", "emnist", "vehicle", "cifar10-gray"])
+def test_data_sets_are_found_by_name(tmp_path, monkeypatch, name):
+    with pytest.raises(DataError) as caught:
+        load(name, tmp_path)
+    for words in (SOURCES[name].files, f"DIR/{name}", "FEDREF_DATA"):
+        assert words in str(caught.value)
+    source = load(name, data_dir(tmp_path), verify=False)
+    assert source.name == name
+    monkeypatch.setenv("FEDREF_DATA", str(tmp_path))
+    assert load(name, verify=False).sha256 == source.sha256
+    with pytest.raises(DataError, match="nowhere: no such folder"):
+        load(name, tmp_path / "nowhere")  # an explicit folder goes before FEDREF_DATA
+
+
+def test_files_and_folders_by_path(tmp_path, monkeypatch):
+    root = data_dir(tmp_path)
+    source = load(root / "vehicle" / "vehicle.json")
+    assert source.name == "vehicle.json"
+    monkeypatch.chdir(root / "vehicle")
+    for same in (load("vehicle/vehicle.json", root), load("./vehicle.json"), load(Path.cwd())):
+        assert same.sha256 == source.sha256
+    assert same.name == "vehicle"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("minst", {}, "did you mean 'mnist'"),
+        ("nowhere.npz", {}, "nor is it a file or folder"),
+        ("", {}, "unknown data set ''"),
+        ("mnist(3)", {}, "one argument too many"),
+        ("mnist", {"data_dir": "nope"}, "nope: no such folder"),
+        ("emnist(letter)", {}, "did you mean 'letters'"),
+        ("a.npz", {"classes": "a-j"}, "unknown key of data 'classes'"),
+        ("synthetic(1,1,1,1,1,1,1)", {}, "one argument too many"),
+        ("synthetic(1,alpha=2)", {}, "alpha is given twice"),
+        ("synthetic(x)", {}, "alpha is 'x'"),
+        ("synthetic(-1)", {}, "at least 0"),
+        ("synthetic(gamma=1)", {}, "unknown key of synthetic 'gamma'"),
+        ("synthetic-iid(alpha=1)", {}, "unknown key of synthetic-iid 'alpha'"),
+        ("synthetic-iid(users=0)", {}, "at least 1"),
+    ],
+)
+def test_wrong_names_and_arguments_are_refused(name, given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, "a.npz", b"")
+    with pytest.raises((ConfigError, DataError), match=message):
+        load(name, **given)
+
+
+def test_parameters_are_part_of_the_name():
+    one, other = load("synthetic(1,1)"), load("synthetic(1,1,seed=2)")
+    assert one.sha256 == load("synthetic(1, 1.0)").sha256 != other.sha256
+    assert (one.name, other.name) == ("synthetic(1,1)", "synthetic(1,1,seed=2)")
+    assert load(other.name).sha256 == other.sha256
+    assert load("synthetic", alpha=1, beta=1, seed=2).sha256 == other.sha256
+    assert load("synthetic-iid(5)").name == "synthetic-iid(5)"
+
+
+def test_a_wrong_folder_matters_only_where_it_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))
+    assert load("digits").sha256 == SOURCES["digits"].sha256
+    assert sources.locate("vehicle", None) is None  # as `data list` asks
+    with pytest.raises(DataError, match="nope: no such folder"):
+        load("mnist")  # and no download
+
+
+def test_every_published_file_has_an_address_and_a_hash():
+    for known in SOURCES.values():
+        assert bool(known.addresses) == bool(known.hashes)
+        assert all(a.startswith("https://") and a.endswith("/") for a in known.addresses)
+        for kind, _, digest in (hash.partition(":") for hash in known.hashes.values()):
+            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+
+
+# ---- EMNIST ---------------------------------------------------------------------------------------
+
+
+def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path):
+    root = data_dir(tmp_path)
+    whole, some = (load(name, root, verify=False) for name in ("emnist", "emnist(letters,b-c)"))
+    (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
+    np.testing.assert_array_equal(whole.X, np.concatenate([X, test_X]).reshape(18, 9))
+    np.testing.assert_array_equal(whole.y, np.concatenate([y, test_y]))
+    assert whole.test_from == 12
+    kept = (whole.y >= 1) & (whole.y <= 2)
+    np.testing.assert_array_equal(some.y, whole.y[kept] - 1)
+    np.testing.assert_array_equal(some.X, whole.X[kept])
+    assert some.test_from == kept[:12].sum()
+    assert load(some.name, root, verify=False).sha256 == some.sha256
+
+
+def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
+    letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
+    for alphabet, classes, labels in (
+        (byclass, "a-j", range(36, 46)), (byclass, "0-9", range(10)), (byclass, None, range(62)),
+        (letters, "a-j", range(1, 11)), (letters, None, range(1, 27)),
+    ):  # fmt: skip
+        assert emnist.find_labels(alphabet, classes) == labels
+    for classes in ("j-a", "a-", "a", "aj", "a-1", "é-z", "·-b", "", "-", "a-bc"):
+        with pytest.raises(ConfigError, match="expected some of abc"):
+            emnist.find_labels(letters, classes)
+    monkeypatch.setitem(emnist.ALPHABETS, "letters", "·abc")
+    with pytest.raises(DataError, match="label 4; expected labels below 4 in letters"):
+        load("emnist", data_dir(tmp_path))

@@ -1,0 +1,257 @@
+"""An experiment as data: what is filled in and changed, and that it is written back exactly."""
+
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from running import TINY, algorithms, document, experiment
+
+from fedref import ConfigError
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.values import literal
+from fedref.lab.datasets.rules import RULES
+from fedref.lab.experiments import config
+from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.loading import known_labels, load_experiment, make_model
+from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
+from fedref.rounds.federation import Source
+
+# ---- filled in, and written back -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "model"),
+    [
+        ("digits", "per-fedavg", "mlp"),
+        ("synthetic(0.5,0.5)", "natural", "logistic"),
+        ("synthetic(1,1,users=3)", "natural", "logistic"),
+        ("emnist(letters,a-j)", "fedprox-femnist", "logistic"),
+        ("mnist", "fedprox-mnist", "logistic"),
+        ("cifar10-gray", "cifar10-powerlaw", "cnn"),
+        ("vehicle", "natural", "svm"),
+        ("shakespeare(step=20)", "natural", "lstm"),
+        ("sent140", "natural", "lstm"),
+        ("some/folder", "natural", "logistic"),
+    ],
+)
+def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
+    made = experiment({"data": {"name": data}, "algorithms": {"fedavg": {}}})
+    assert (made.split["rule"], made.model["name"]) == (rule, model)
+    assert (made.steps, made.epochs) == (10, None)
+
+
+def test_every_value_is_there_even_if_nothing_is_said():
+    made = experiment({"algorithms": {"fedprox": {}}})
+    assert made.algorithms == {"fedprox": ALGORITHMS["fedprox"]()}
+    assert made.model == {
+        "name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0,
+        "initialisation": "fan-in",
+    }  # fmt: skip
+    assert made.data == {"name": "digits"}
+    assert (made.split["users"], made.split["train_fraction"]) == (20, 0.7)
+    # what is not said here is said by the data, and is in config.toml of a run: see test_cli
+
+
+VARIED = {
+    **{name: document(algorithms=algorithms(name)) for name in ALGORITHMS},
+    **{f"model {name}": document(model={"name": name}) for name in MODELS},
+    **{f"split {name}": document(split={"rule": name}) for name in RULES},
+    "iid of": document(split={"rule": "iid", "of": "shards", "shards": 3}),
+    "synthetic": document(data={"name": "synthetic-iid(users=3)"}, split={"rule": "natural"}),
+    "manifest": document(split={"rule": "some/split.json"}),
+    "labels": document(algorithms={"my_own.label-1": {"algorithm": "apfl", "z": 5}}),
+    "steps": {key: value for key, value in document(steps=4).items() if key != "epochs"},
+    "sweep": document(
+        algorithms={"a_b": {"algorithm": "fedprox"}},
+        sweep={"mu": [0.0, 1.0], "model": {"l2": [0.1]}, "algorithms.a_b.until_gamma": [0.5]},
+    ),
+    "built in": config.built_in_table(),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_written_back_is_the_same_experiment(name):
+    made = experiment(VARIED[name])
+    text = config.toml_text(made)
+    again = experiment(tomllib.loads(text))
+    assert again == made
+    assert config.toml_text(again) == text
+    assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
+        "my_own", ""
+    ).replace("a_b", "")
+
+
+@given(st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(st.sampled_from(["name", "rule", "fedavg", "lr", "seed", "x"]), inner,
+                        max_size=2),
+    ),
+    max_leaves=5,
+), st.sampled_from([*sorted(TINY), "data", "sweep", "seed", "seeds", "dtype"]))  # fmt: skip
+def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
+    table = {**TINY, key: value}
+    message = ""
+    try:
+        [*config.sweep_points(experiment(table))]
+    except ConfigError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
+# ---- changed -------------------------------------------------------------------------------------
+
+
+def changed(*settings, **table) -> Experiment:
+    return experiment({**TINY, **table}, *settings)
+
+
+def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have_it():
+    tables = algorithms("fedavg", "fedprox", "fedmeta-maml", other={"algorithm": "fedprox"})
+    made = changed(("mu", 0.5), ("batch-size", 3), ("lr", 0.25), algorithms=tables)
+    assert made.batch_size == 3
+    assert [getattr(made.algorithms[label], "mu", None) for label in tables] == [
+        None,
+        0.5,
+        None,
+        0.5,
+    ]
+    assert [getattr(made.algorithms[label], "lr", None) for label in tables] == [
+        0.25,
+        0.25,
+        None,
+        0.25,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("split.users", 10, lambda e: e.split["users"]),
+        ("split.a-test", 4, lambda e: e.split["a_test"]),
+        ("split.seed", 5, lambda e: e.split["seed"]),
+        ("model.l2", 0.5, lambda e: e.model["l2"]),
+        ("model.name", "svm", lambda e: e.model["name"]),
+        ("data.name", "mnist", lambda e: e.data["name"]),
+        ("algorithms.fedavg.lr", 0.75, lambda e: e.algorithms["fedavg"].lr),
+        ("seed", 7, lambda e: e.seeds[0]),
+        ("eval_every", 2, lambda e: e.eval_every),
+        ("eval-every", 2, lambda e: e.eval_every),
+        ("steps", 5, lambda e: (e.steps, e.epochs)[e.epochs is not None]),
+    ],
+)
+def test_every_kind_of_key_can_be_set(key, value, found):
+    assert found(changed((key, value))) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10", 10), ("0.5", 0.5), (".5", 0.5), ("-.5", -0.5), ("1.", 1.0), ("1.e-3", 1e-3),
+        ("1e-3", 1e-3), ("true", True), ("True", "True"), ("[40, 3]", [40, 3]), ("word", "word"),
+        ('"10"', "10"), ("", ""), ("{a = 1}", {"a": 1}), ("0:5", "0:5"), ("9" * 5000, "9" * 5000),
+    ],
+)  # fmt: skip
+def test_a_value_on_the_command_line_is_toml_or_a_word(text, value):
+    assert literal(text) == value
+    assert type(literal(text)) is type(value)
+
+
+def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
+    from dataclasses import fields
+
+    own = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
+    assert own == set(HYPERPARAMETERS)
+    assert not own & {f.name for f in fields(Experiment)}  # or a flag would mean two things
+
+
+# ---- sweeps --------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_every_combination_in_order():
+    made = experiment(document(sweep={"lr": [0.1, 0.2], "epochs": [1, 3]}))
+    points = [*config.sweep_points(made)]
+    assert points == [
+        {"lr": 0.1, "epochs": 1}, {"lr": 0.1, "epochs": 3},
+        {"lr": 0.2, "epochs": 1}, {"lr": 0.2, "epochs": 3},
+    ]  # fmt: skip
+    at = config.at_point(made, points[1])
+    assert (at.algorithms["fedavg"].lr, at.epochs, at.sweep) == (0.1, 3, {})
+    assert [*config.sweep_points(experiment(TINY))] == [{}]
+
+
+# ---- models of data ------------------------------------------------------------------------------
+
+
+def source(labels, features=4, image=None) -> Source:
+    y = np.array(labels)
+    return Source(np.zeros((len(y), features)), y, image=image, name="some")
+
+
+@pytest.mark.parametrize(
+    ("table", "labels", "model"),
+    [
+        ({"name": "logistic", "l2": 0.5}, [0, 1, 2], Logistic(4, 3, l2=0.5)),
+        ({"name": "logistic"}, [-1, 1], Logistic(4, 2)),
+        ({"name": "logistic"}, [0, 3], Logistic(4, 4)),
+        ({"name": "binary-logistic", "bias": False}, [0, 1], BinaryLogistic(4, bias=False)),
+        ({"name": "svm", "squared": True}, [-1, 1], LinearSVM(4, squared=True)),
+        ({"name": "mlp", "hidden": [3, 2]}, [0, 1, 2], MLP(4, (3, 2), 3)),
+        ({"name": "mlp", "hidden": []}, [0, 1], MLP(4, (), 2)),
+        ({"name": "mlp", "initialisation": "he"}, [0, 1], MLP(4, (80, 60), 2, initialisation="he")),
+    ],
+)
+def test_sizes_of_a_model_come_from_the_data(table, labels, model):
+    assert make_model(table, source(labels)) == model
+
+
+def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
+    table = {"name": "cnn", "channels": [2], "kernel": 2, "hidden": 3}
+    made = make_model(table, source([0, 1], 16, (4, 4, 1)))
+    assert made == CNN((4, 4, 1), channels=(2,), kernel=2, hidden=3, classes=2)
+    with pytest.raises(ConfigError, match="model cnn needs images, and some has none"):
+        make_model(table, source([0, 1], 16))
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "new"),
+    [
+        ([-1, 1, -1], BinaryLogistic(4), [0, 1, 0]),
+        ([0, 1, 1], LinearSVM(4), [-1, 1, 1]),
+        ([3, 7, 3], BinaryLogistic(4), [0, 1, 0]),
+        ([0, 1, 1], BinaryLogistic(4), [0, 1, 1]),
+        ([0, 0, 0], BinaryLogistic(4), [0, 0, 0]),
+    ],
+)
+def test_two_labels_become_those_of_a_binary_model(labels, model, new):
+    y = np.array(labels)
+    assert known_labels(y, np.unique(y), model, "some").tolist() == new
+
+
+def test_clients_train_on_the_model_s_labels():
+    data = np.zeros((20, 2)), np.resize([-1, 1], 20), np.arange(20) % 2
+    made = experiment(document(data={"name": data}, split={}, model={"name": "binary-logistic"}))
+    loaded = load_experiment(replace(made, clients_per_round=2))
+    assert loaded.federation.source.labels.tolist() == [0, 1]
+    assert loaded.whole.source.labels.tolist() == [-1, 1]
+
+
+def test_values_of_numpy_and_ranges_are_taken_and_written():
+    table = document(
+        rounds=np.int64(4),
+        seeds=range(2),
+        unseen=np.float32(0.5),
+        split={"rule": "per-fedavg", "users": np.int32(4)},
+        model={"name": "mlp", "hidden": np.array([3, 2])},
+        sweep={"lr": np.array([0.1, 0.2]), "model.hidden": [(3,), np.array([4])]},
+    )
+    made = experiment(table, ("lr", np.float64(0.5)))
+    assert (made.rounds, made.seeds, made.unseen) == (4, (0, 1), 0.5)
+    assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))
+    assert made.algorithms["fedavg"].lr == 0.5
+    assert made.sweep == {"lr": [0.1, 0.2], "model.hidden": [[3], [4]]}
+    assert experiment(tomllib.loads(config.toml_text(made))) == made

@@ -1,0 +1,179 @@
+"""An algorithm or a model of somebody's own is never silently wrong: the right numbers, or one clear line."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fedref
+from fedref.algorithms.fedavg import FedAvg
+from fedref.boundary.errors import FedrefError
+from fedref.lab.experiments.own_code import OwnCodeError
+from fedref.lab.experiments.progress import Progress
+from fedref.models import BinaryLogistic
+
+X = np.random.default_rng(0).normal(size=(60, 4))
+Y, CLIENT = (X.sum(1) > 0).astype(int), np.repeat(["a", "b", "c"], 20)
+HOW = {"rounds": 3, "clients_per_round": 3, "lr": 0.5, "batch_size": 5}
+
+
+def run(algorithm, **more):
+    """Return w after the last round, and all that was said."""
+    said = []
+    done = fedref.run(algorithm=algorithm, data=(X, Y, CLIENT), model=BinaryLogistic, **HOW, **more,
+                      progress=Progress(message=said.append))  # fmt: skip
+    return done.records[0].state.server.w, said
+
+
+def algorithm(step, **functions):
+    """Return a class of FedAvg with another step, as a frozen dataclass of this module."""
+    kind = type("Own", (FedAvg,), {"step": step, "__module__": __name__, **functions})
+    return dataclass(frozen=True)(kind)
+
+
+def clip_by_the_norm_of_all(it, model, sent, local, D):
+    g = model.grad(local, D)
+    norm = np.linalg.norm(g)
+    return local - it.lr * (g * 0.1 / norm if norm > 0.1 else g)
+
+
+def clip_by_its_own_norm(it, model, sent, local, D):
+    g = model.grad(local, D)
+    norm = np.linalg.norm(g, axis=-1, keepdims=True)
+    return local - it.lr * g * np.minimum(1, 0.1 / norm)
+
+
+def mean_over_clients(it, model, sent, local, D):
+    g = model.grad(local, D)
+    return local - it.lr * (g - 0.5 * g.mean(0))
+
+
+@pytest.mark.parametrize("step", [clip_by_the_norm_of_all, mean_over_clients])
+def test_what_mixes_clients_is_run_one_by_one_and_said(step):
+    def alone(it, model, sent, local, D):
+        assert local.ndim == 1
+        return step(it, model, sent, local, D)
+
+    w, said = run(algorithm(step))
+    expected, _ = run(algorithm(alone))
+    np.testing.assert_array_equal(w, expected)
+    (line,) = said
+    assert line.startswith(
+        f"{__name__}:Own: several clients at once give other numbers than one by"
+    )
+    assert " and " in line
+
+
+def test_right_code_is_stacked_and_nothing_is_said():
+    w, said = run(algorithm(clip_by_its_own_norm))
+    np.testing.assert_allclose(w, run(algorithm(clip_by_the_norm_of_all))[0], rtol=1e-12)
+    assert said == []
+    assert run(FedAvg)[1] == []
+
+
+COUNT = [0]
+
+
+def count_steps(it, model, sent, local, D):
+    COUNT[0] += 1
+    return local - it.lr / COUNT[0] * model.grad(local, D)
+
+
+RNG = np.random.default_rng(0)
+
+
+def draw(it, model, sent, local, D):
+    return local - it.lr * (model.grad(local, D) + RNG.normal(size=local.shape))
+
+
+def keep_on_self(it, model, sent, local, D):
+    it.__dict__["n"] = it.__dict__.get("n", 0) + 1
+    return local - it.lr / it.n * model.grad(local, D)
+
+
+@pytest.mark.parametrize("step", [count_steps, draw, keep_on_self])
+def test_what_gives_other_numbers_when_it_is_run_again_is_said(step):
+    _, said = run(algorithm(step))
+    assert [line for line in said if "when it is run again" in line] == said
+    assert len(said) == 1
+
+
+def write_into_local(it, model, sent, local, D):
+    local -= it.lr * model.grad(local, D)
+    return local
+
+
+def write_into_the_batch(it, model, sent, local, D):
+    D.X[...] = 0
+    return local
+
+
+def write_into_the_server(it, model, server, uploads, cohort):
+    server.w[...] = uploads.mean(0)
+    return server
+
+
+@pytest.mark.parametrize(
+    "own",
+    [algorithm(write_into_local), algorithm(write_into_the_batch),
+     algorithm(FedAvg.step, combine=write_into_the_server)],
+)  # fmt: skip
+def test_what_it_is_given_is_read_only_and_the_line_is_named(own):
+    with pytest.raises(FedrefError, match=r"test_own_code\.py, line \d+: .*read-only.* w = w - x"):
+        run(own)
+
+
+CACHE: dict = {}
+
+
+def cache_on_id(it, model, sent, local, D):
+    return local - it.lr * CACHE.setdefault(id(sent.w), model.grad(local, D))
+
+
+def leave(*_):
+    raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda it, model, sent, local, D: None, "`step` returns None"),
+        (lambda it, model, sent, local, D: local + 1j, "complex128"),
+        (lambda it, model, sent, local, D: local.mean(-1), r"float64 \(\), expected"),
+        (lambda it, model, sent, local, D: (local, local), "returns tuple"),
+        (lambda it, model, sent, local, D: "w", "<U1"),
+        (leave, r"test_own_code\.py, line \d+: SystemExit"),
+        (cache_on_id, "expected real numbers"),
+    ],
+)
+def test_a_step_that_returns_anything_else_is_an_error(step, words):
+    with pytest.raises(FedrefError, match=words):
+        run(algorithm(step))
+
+
+def test_a_server_of_another_form_is_an_error():
+    def combine(it, model, server, uploads, cohort):
+        return server._replace(w=uploads)
+
+    with pytest.raises(
+        OwnCodeError, match=r"the server's w is float64 \(3, 5\), expected float64 \(5,\)"
+    ):
+        run(algorithm(FedAvg.step, combine=combine))
+
+
+def test_a_model_whose_losses_of_samples_mix_is_an_error():
+    @dataclass(frozen=True)
+    class Mixed(BinaryLogistic):
+        def sample_losses(self, w, D):
+            losses = super().sample_losses(w, D)
+            return losses + losses.sum(-1, keepdims=True)
+
+    with pytest.raises(OwnCodeError, match="the loss of training row 0 among several is"):
+        fedref.run(algorithm="fedavg", data=(X, Y, CLIENT), model=Mixed, **HOW)
+
+
+def test_a_module_that_exits_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "exits_at_once.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedrefError, match="cannot be imported"):
+        fedref.run(algorithm="exits_at_once:X", data=(X, Y, CLIENT))

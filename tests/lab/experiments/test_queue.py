@@ -1,0 +1,287 @@
+"""The folder is the queue: however its units are run, shared, killed and resumed, the bytes are the same."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import algorithms, contents, document, main, process, refused, wait_for, write
+
+import fedref
+from fedref.lab.experiments import parallel
+
+pytestmark = pytest.mark.usefixtures("here")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+#: Four units of some seconds: long enough to be stopped in the middle.
+LONG = document(
+    rounds=400, eval_every=50, seeds=[0, 1], keep_parameters=200,
+    algorithms={"fedavg": {}, "apfl": {"z": 1}},
+)  # fmt: skip
+QUICK = document(rounds=2, seeds=[0, 1], keep_parameters=1, algorithms=algorithms("fedavg", "apfl"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What LONG leaves if nothing happens, but for the picture."""
+    folder = tmp_path_factory.mktemp("whole")
+    run = process("run", write(folder / "t.toml", LONG), "--out", folder / "a", "-q")
+    assert run.communicate() == ("", "")
+    return contents(folder / "a")
+
+
+def started(*words, rounds: int = 2):
+    """Start LONG as a process in the folder a; return it once some of its rounds are done."""
+    run = process("run", write(Path("t.toml"), LONG), "--out", "a", "-q", *words)
+    wait_for(lambda: run.poll() is not None or rounds_done("a") >= rounds)
+    assert run.poll() is None, run.communicate()
+    return run
+
+
+def rounds_done(folder) -> int:
+    path = Path(folder) / ".lock"
+    data = path.read_bytes() if path.exists() else b""
+    return sum(n for n, _ in parallel.SLOT.iter_unpack(data[: len(data) // 16 * 16]))
+
+
+def children(run) -> list[int]:
+    """The processes of fedref that a process has started."""
+    text = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(run.pid)], capture_output=True, text=True
+    ).stdout
+    return [int(line.split()[0]) for line in text.splitlines() if "spawn_main" in line]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+# ---- kills: one each -----------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "fedref: interrupted; resume with: fedref resume a\n"),
+        (signal.SIGTERM, 143, "fedref: stopped by SIGTERM; resume with: fedref resume a\n"),
+        (signal.SIGHUP, 129, "fedref: stopped by SIGHUP; resume with: fedref resume a\n"),
+        (signal.SIGKILL, -9, ""),
+    ],
+)
+def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said):
+    if code > 0 and signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("ignored here, as under nohup, and so by a run")
+    run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
+    below, before, began = children(run), rounds_done("a"), time.monotonic()
+    assert len(below) == 1
+    run.send_signal(number)
+    assert run.communicate()[1] == said
+    assert run.returncode == code
+    assert time.monotonic() - began < 10  # a second or two on a quiet machine
+    wait_for(lambda: not any(map(is_running, below)))
+    if code > 0:  # no round is lost
+        records = [fedref.load_run("a")] if any(Path("a/checkpoints").iterdir()) else []
+        assert sum(r.round + 1 for run in records for r in run.records) >= before
+    assert main("resume", "a", "-q") == 0
+    assert contents(Path("a")) == whole
+
+
+@posix
+def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
+    run = started("--workers", 2, rounds=3)
+    wait_for(lambda: children(run) and worker_has_a_unit(children(run)[0]))
+    os.kill(children(run)[0], signal.SIGKILL)
+    _, said = run.communicate()
+    assert run.returncode == 0
+    line = (
+        r"fedref: the worker with (fedavg|apfl) \(seed .\) died \(SIGKILL\): another process .*\n"
+    )
+    assert re.fullmatch(line, said)
+    assert contents(Path("a")) == whole
+
+
+def worker_has_a_unit(pid: int) -> bool:
+    data = Path("a/.lock").read_bytes()
+    return pid in {p for _, p in parallel.SLOT.iter_unpack(data[: len(data) // 16 * 16])}
+
+
+@posix
+def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
+    """A second command says who is there, and writes nothing; a killed owner leaves no lock."""
+    first = started()
+    before = (Path("a") / "config.toml").read_bytes()
+    other = write(Path("other.toml"), QUICK)
+    for words in (["resume", "a"], ["run", other, "--out", "a"]):
+        line = refused(capsys, *words, "-q")
+        assert re.search(
+            rf"a: process {first.pid}, running since \d\d:\d\d:\d\d, writes here", line
+        )
+    assert (Path("a") / "config.toml").read_bytes() == before
+    with suppress(fedref.DataError):  # of a run that has saved nothing yet
+        assert fedref.load_run("a").records  # reading needs no ownership
+    first.kill()
+    first.communicate()
+    assert main("resume", "a", "-q") == 0
+    assert contents(Path("a")) == whole
+
+
+def test_threads_of_one_process_are_told_too():
+    def run(lr):
+        try:
+            return fedref.run(QUICK, lr=lr, out="b")
+        except fedref.FedrefError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [*pool.map(run, (0.1, 0.2))]
+    refusals = [text for text in done if isinstance(text, str)]
+    assert refusals
+    assert all("writes here" in text or "already holds a run" in text for text in refusals)
+
+
+@posix
+def test_a_run_that_was_stopped_says_so():
+    first = started(rounds=60)
+    first.send_signal(signal.SIGINT)
+    first.communicate()
+    run = fedref.load_run("a")
+    rows = run.summary()
+    assert [row["status"].partition(" (")[0] for row in rows[:1]] == ["stopped"]
+    assert "Not all units are done" in str(run)
+    alone = [row for row in rows if row["seeds"] == 1]
+    assert alone
+    assert all(np.isnan(row["final_sd"]) for row in alone)
+    assert " ± " not in str(run).splitlines()[4] or rows[0]["seeds"] == 2
+
+
+HELPED = """
+from dataclasses import dataclass
+import helper_of_mine
+from fedref.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    def step(self, model, sent, local, D):
+        return local - helper_of_mine.RATE * model.grad(local, D)
+"""
+
+
+def test_a_helper_that_changed_is_refused(capsys):
+    Path("mine_with_helper.py").write_text(HELPED)
+    Path("helper_of_mine.py").write_text("RATE = 1.0\n")
+    path = write(
+        Path("t.toml"),
+        document(rounds=3, algorithms={"own": {"algorithm": "mine_with_helper:Own"}}),
+    )
+    command = [sys.executable, "-m", "fedref", "run", str(path), "-q", "--out", "c"]
+    env = os.environ | {"PYTHONPATH": str(Path(fedref.__file__).parents[1])}
+    assert subprocess.run(command, env=env).returncode == 0
+    Path("helper_of_mine.py").write_text("RATE = 0.5\n")
+    again = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert "helper_of_mine changed after" in again.stderr
+
+
+def test_run_in_the_same_folder_compares_the_environment(capsys):
+    path = write(Path("t.toml"), QUICK)
+    assert main("run", path, "-q", "--out", "d") == 0
+    environment = Path("d/environment.json")
+    environment.write_text(re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', environment.read_text()))
+    assert main("run", path, "-q", "--out", "d") == 0
+    assert "begun with numpy 1.0, now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "X",
+    [np.ma.masked_array(np.zeros((4, 2)), np.eye(4, 2)), [[1.0, 2], [3], [4, 5], [6, 7]]],
+    ids=["masked", "ragged"],
+)
+def test_arrays_that_are_none_are_refused(X):
+    with pytest.raises(fedref.FedrefError, match=r"masked entries|one length"):
+        fedref.run(algorithm="fedavg", data=(X, np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_fails_is_one_line_that_names_the_file(here, capsys, monkeypatch, number):
+    path = write(here / "t.toml", QUICK)
+    assert main("run", path, "-q", "-o", "whole") == 0
+    expected, real = contents(here / "whole"), os.fsync
+    for at in (1, 3, 6, 9, 14, 17):
+        calls, out = [], here / f"{at}"
+
+        def fails(descriptor, calls=calls, at=at):
+            calls.append(descriptor)
+            if len(calls) >= at:
+                raise OSError(number, os.strerror(number))
+            real(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            line = refused(capsys, "run", path, "-q", "-o", out)
+        assert os.strerror(number) in line
+        if (out / "config.toml").exists():
+            hint = "make room, then" if number == errno.ENOSPC else "when it can be"
+            assert f"what was saved before is whole: {hint}" in line
+        again = ["resume", out] if (out / "config.toml").exists() else ["run", path, "-o", out]
+        assert main(*again, "-q") == 0
+        assert contents(out) == expected, at
+        capsys.readouterr()
+
+
+# ---- workers and executors -----------------------------------------------------------------------
+
+
+def test_workers_give_the_bytes_of_one_process_and_report_every_round(here, capsys):
+    path = write(here / "t.toml", QUICK)
+    assert main("run", path, "-o", "a", "--json") == 0
+    alone = capsys.readouterr().out.splitlines()
+    assert main("run", path, "-o", "b", "--json", "--workers", 3) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(alone)
+    assert len(alone) == 4 * 3
+    assert contents(here / "a") == contents(here / "b")
+    assert fedref.run(QUICK | {"keep-parameters": 9}, out="c").metrics.keys()
+    run = fedref.run({k: v for k, v in QUICK.items() if k != "keep-parameters"}, workers=2)
+    for one, other in zip(fedref.load_run("a").records, run.records):
+        assert one.rows == other.rows
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_a_unit_comes_back_from_an_executor_as_bytes(here, pool):
+    fedref.run(QUICK, out="a")
+    how = {"mp_context": get_context("spawn")} if pool is ProcessPoolExecutor else {}
+    with pool(2, **how) as executor:
+        fedref.run(QUICK, out="b", executor=executor, workers=2)
+        X, client = np.random.default_rng(0).normal(size=(60, 3)), np.repeat(np.arange(6), 10)
+        data = {"data": (X, (X[:, 0] > 0).astype(int), client), "rounds": 2, "algorithm": "fedavg"}
+        far = fedref.run(**data, executor=executor)
+    assert contents(here / "a") == contents(here / "b")
+    assert far.records[0].rows == fedref.run(**data).records[0].rows
+
+
+def test_a_unit_that_fails_in_a_worker_is_the_error_of_the_run(here, capsys):
+    code = "from fedref.algorithms.fedavg import FedAvg\nimport os, dataclasses\n" + (
+        "@dataclasses.dataclass(frozen=True)\nclass Fails(FedAvg):\n"
+        "    def step(self, model, sent, local, D):\n        raise ZeroDivisionError('no')\n"
+    )
+    (here / "mine_fails.py").write_text(code)
+    table = document(
+        rounds=300, algorithms=algorithms("fedavg", bad={"algorithm": "mine_fails:Fails"})
+    )
+    path = write(here / "t.toml", table)
+    for workers in (1, 2):
+        line = refused(capsys, "run", path, "-q", "-o", f"{workers}", "--workers", workers)
+        assert re.search(r"client \d failed in round 1: .*ZeroDivisionError: no", line)

@@ -1,0 +1,171 @@
+"""A run from its first round to its last: the same bytes however it is run, and what stops it."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from running import (
+    algorithms,
+    contents,
+    document,
+    experiment,
+    main,
+    play,
+    refused,
+    rows,
+    toml,
+    write,
+)
+
+import fedref
+from fedref import ConfigError
+from fedref.algorithms.fedavg import FedAvg
+from fedref.lab.experiments import loading
+from fedref.lab.experiments.progress import Progress
+from fedref.rounds import loop as rounds_module
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+# ---- the same numbers from Python ----------------------------------------------------------------
+
+
+def test_run_and_load_run_give_the_numbers_of_the_files(here):
+    tables = algorithms("fedavg", "fedprox", "apfl")
+    table = document(algorithms=tables, seeds=[0, 1], eval_every=2, sweep={"model.l2": [0.0, 0.5]})
+    ran = fedref.run(write(here / "t.toml", table), out="a", rounds=2, **{"split.users": 6})
+    loaded = fedref.load_run("a")
+    for run in (ran, loaded):
+        for name, columns in (("metrics.csv", run.metrics), ("clients.csv", run.clients)):
+            read = rows(here / "a" / name)
+            assert set(columns) == set(read[0])
+            for column, values in columns.items():
+                assert len(values) == len(read)
+                cells = ["" if v != v else str(v) for v in values.tolist()]
+                assert cells == [
+                    cell if values.dtype.kind != "f" or not cell else str(float(cell))
+                    for cell in (row[column] for row in read)
+                ], column
+    assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
+    assert len(ran.clients["client"]) == 2 * 2 * 3 * 2 * 6
+    t, accuracy = loaded.curve("apfl", "accuracy", **{"model.l2": 0.5})
+    assert t.tolist() == [0, 2]
+    where = {"algorithm": "apfl", "sweep.model.l2": 0.5}
+    for i, seed in enumerate((0, 1)):
+        own = rows(here / "a" / "metrics.csv", seed=seed, **where)
+        assert accuracy[i].tolist() == [float(row["accuracy"]) for row in own if row["accuracy"]]
+    with pytest.raises(ConfigError, match=r"no unit has algorithm=fedavg, model.l2=0.7, expected"):
+        loaded.curve("fedavg", **{"model.l2": 0.7})
+    with pytest.raises(ConfigError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        loaded.curve("fedavg", "acuracy")
+    assert loaded.curve("fedavg", "mu")[0].size == 0  # a column that others have
+
+
+def test_run_writes_nothing_unless_it_is_told_where(here):
+    made = experiment(document())
+    first = fedref.run(made)
+    assert not list(here.iterdir())
+    second = fedref.run(made, out=here / "a")
+    assert main("run", write(here / "t.toml", document()), "--out", "b", "--quiet") == 0
+    assert contents(here / "a") == contents(here / "b")
+    assert first.records[0].rows == second.records[0].rows
+    assert fedref.run(made, out=here / "a").records[0].rows == first.records[0].rows  # goes on
+    with pytest.raises(fedref.FedrefError, match="already holds a run"):
+        fedref.run(made, out=here / "a", rounds=9)
+    with pytest.raises(ConfigError, match="both epochs and steps are given"):
+        fedref.run(made, epochs=1, steps=2)
+
+
+def test_labels_may_be_given_in_every_way():
+    one = fedref.run(document(rounds=1), algorithm={"a": "fedavg", "b": FedAvg(lr=0.2)})
+    assert [unit.label for unit in one.units] == ["a", "b"]
+    assert one.experiment.algorithms == {"a": FedAvg(), "b": FedAvg(lr=0.2)}
+    other = fedref.run(document(rounds=1), algorithms={"a": {"algorithm": "fedavg"}, "b": FedAvg})
+    assert other.experiment.algorithms == {"a": FedAvg(), "b": FedAvg()}
+    with pytest.raises(fedref.FedrefError, match=r"fedavg: is an algorithm; .* algorithm='fedavg'"):
+        fedref.run("fedavg")
+
+
+def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
+    loaded = []
+    real = loading.split
+
+    def watched(*arguments, **more):
+        loaded.append(arguments)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(loading, "split", watched)
+    table = document(sweep={"split.users": [4, 6], "lr": [0.1, 0.2, 0.3]}, rounds=1)
+    run = play(table)
+    assert len(run.records) == 6
+    assert len(loaded) == 2
+    one = play(document(split={**table["split"], "users": 6}, rounds=1,
+                        algorithms={"fedavg": {"lr": 0.2}}))  # fmt: skip
+    assert run.records[4].rows == one.records[0].rows
+
+
+# ---- fewer clients than usual --------------------------------------------------------------------
+
+FEW = "clients-per-round is 3: there are no more clients"
+
+
+def three(users=3, **changes) -> dict:
+    """An experiment of so many clients that does not say how many take part in a round."""
+    table = document(split={"rule": "iid", "users": users}, **changes)
+    del table["clients-per-round"]
+    return table
+
+
+def cohorts(run) -> list[int]:
+    return [len(run.plan(0, unit.label, **unit.point).clients) for unit in run.units]
+
+
+def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys):
+    path = write(here / "t.toml", three(algorithms=algorithms("fedavg", "apfl")))
+    assert main("run", path, "-o", "a") == 0
+    assert capsys.readouterr().err.count(f"fedref: {FEW}\n") == 1
+    assert toml(here / "a" / "config.toml")["clients-per-round"] == 3
+    assert cohorts(fedref.load_run("a")) == [3, 3]
+    line = refused(capsys, "run", path, "--clients-per-round", "5", "-o", "b")
+    assert "clients-per-round is 5, but there are only 3 clients to train on" in line
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailsOnLarge(FedAvg):
+    """A client with more than 12 training rows (the first two of TINY's four) raises."""
+
+    def finish(self, model, sent, local, client_state, data):
+        if len(data().y) > 12:
+            raise ZeroDivisionError("too large")
+        return super().finish(model, sent, local, client_state, data)
+
+
+def test_clients_that_fail_can_be_dropped_and_are_named_and_counted():
+    told = []
+    how = {"algorithm": FailsOnLarge, "progress": Progress(message=told.append)}
+    run = fedref.run(document(rounds=5, on_failure="drop"), **how)
+    failed = [row["failed"] for row in run.records[0].rows]
+    form = r"client [01] failed in round (\d): .*ZeroDivisionError: too large; it is dropped"
+    rounds = [int(re.fullmatch(form, text)[1]) for text in told]
+    assert failed == [sum(t <= n for t in rounds) for n in range(6)]
+    assert failed[-1] > 0
+
+
+def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
+    """The clients are done again one by one, to the same numbers, and not in silence."""
+    expected = play(document(rounds=3))
+
+    def broken(*arguments):
+        raise ZeroDivisionError("in the stack only")
+
+    monkeypatch.setattr(rounds_module, "run_stacked", broken)
+    told = []
+    got = play(document(rounds=3), progress=Progress(message=told.append))
+    assert got.records[0].rows == expected.records[0].rows
+    assert len(told) == 1
+    assert "FedAvg fails for several clients at once" in told[0]
+    assert f"{__file__}, line " in told[0]
+    assert "ZeroDivisionError: in the stack only" in told[0]

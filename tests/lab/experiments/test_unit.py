@@ -1,0 +1,223 @@
+"""A run's numbers: that nothing but the experiment decides them, and what the columns hold."""
+
+import numpy as np
+import pytest
+from helpers import same
+from running import (
+    CURV,
+    TABLES,
+    algorithms,
+    contents,
+    document,
+    experiment,
+    main,
+    play,
+    write,
+)
+
+import fedref
+from fedref.algorithm import State
+from fedref.lab.experiments import config, results
+from fedref.lab.experiments import loading as settings
+from fedref.lab.experiments import unit as units
+from fedref.lab.experiments.run import execute
+from fedref.lab.experiments.unit import Record
+from fedref.rounds.evaluation import client_mean, evaluate_unseen, sample_mean
+from fedref.sampling import make_plan, stream
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def record(run: results.Run, label: str) -> Record:
+    return next(r for u, r in zip(run.units, run.records) if u.label == label)
+
+
+# ---- what must not matter ------------------------------------------------------------------------
+
+
+def test_how_often_is_evaluated_changes_no_training():
+    table = document(rounds=7, algorithms=TABLES | {"fedcurv": CURV}, stragglers=0.4)
+    runs = {
+        every: play({**table, "eval-every": every, "eval-train": train})
+        for every, train in ((1, True), (3, True), (100, False))
+    }
+    for unit, often in zip(runs[1].units, runs[1].records):
+        for every in (3, 100):
+            seldom = runs[every].records[unit.number]
+            assert same(often.state, seldom.state), unit
+            assert seldom.rounds == [t for t in range(8) if t % every == 0 or t == 7]
+            for one, other in zip(often.rows, seldom.rows):
+                assert other.items() <= one.items() or every == 100
+                assert {k: v for k, v in other.items() if "loss" not in k}.items() <= one.items()
+    assert len({row["mu"] for row in record(runs[1], "adaptive").rows}) > 1  # it does adapt
+
+
+def test_seeds_and_algorithms_do_not_depend_on_each_other():
+    together = play(document(seeds=[3, 5], algorithms=algorithms("fedavg", "apfl")))
+    (alone,) = play(document(seeds=[5], algorithms=algorithms("apfl"))).records
+    first, other = together.records_of("apfl")
+    assert same(other.state, alone.state)
+    assert other.rows == alone.rows != first.rows
+
+
+# ---- columns, by hand ----------------------------------------------------------------------------
+
+
+def test_means_of_clients_dissimilarity_and_variance():
+    table = document(rounds=1, dissimilarity=True)
+    made = experiment(table)
+    setting = settings.load_experiment(made)
+    model, federation = setting.model, setting.federation
+    w0, n = model.init(stream(0, "init")), federation.train.sizes
+    data = [federation.batch(federation.train.rows_of(k)) for k in range(4)]
+    p, g = n / n.sum(), np.stack([model.grad(w0, D) for D in data])
+    f = p @ g
+    found = play(table).records[0]
+    row, scores = found.rows[0], found.scores[0]
+    assert row["B"] == pytest.approx(np.sqrt(p @ np.sum(g**2, 1) / (f @ f)), rel=1e-12)
+    assert row["variance"] == pytest.approx(p @ np.sum((g - f) ** 2, 1), rel=1e-12)
+    assert row["B"] > 1
+    assert "B" not in play(document(rounds=0)).records[0].rows[0]
+    assert scores.train_loss == pytest.approx([model.loss(w0, D) for D in data], rel=1e-12)
+    for name in ("accuracy", "test_loss", "train_loss"):
+        values, weights = getattr(scores, name), scores.n_train if "tr" in name else scores.n_test
+        assert row[name] == pytest.approx(np.average(values, weights=weights))
+        assert row[f"{name}_mean"] == pytest.approx(values.mean())
+
+
+def test_stragglers_and_who_was_dropped_are_counted():
+    tables = algorithms("fedavg", "fedprox")
+    run = play(document(clients_per_round=4, stragglers=0.5, algorithms=tables))
+    for label, dropped in (("fedavg", 2), ("fedprox", 0)):
+        found = record(run, label).rows
+        assert [row["stragglers"] for row in found] == [0, 2, 4, 6]
+        assert [row["dropped"] for row in found] == [dropped * t for t in range(4)]
+        assert {row["failed"] for row in found} == {0}
+        assert found[1]["bytes_down"] // (650 * 8) == 4
+        assert found[1]["bytes_up"] == (4 - dropped) * 650 * 8
+
+
+def test_rounds_with_new_importance_are_marked():
+    still = {"z": 2, "delta_mu": 0.0}  # no mean is below 0: the detector never asks
+    rows_ = play(document(rounds=6, algorithms={"apfl": still})).records[0].rows
+    assert [row["renewed"] for row in rows_] == [0, 1, 1, 1, 0, 0, 0]
+    assert rows_[1].get("penalty") == 0.0
+    assert rows_[4]["penalty"] > 0
+    eager = {"z": 9, "delta_mu": 99.0, "delta_sigma": 99.0, "window": 1}
+    rows_ = play(document(rounds=4, algorithms={"apfl": eager})).records[0].rows
+    assert rows_[2]["renewed"] == 1  # after the peak that the first full window is
+
+
+# ---- divergence ----------------------------------------------------------------------------------
+
+
+def test_a_round_in_which_everyone_is_dropped_is_none_of_the_algorithm():
+    """Neither t nor the window of losses moves, and no importance is asked for."""
+    apfl = {"apfl": {"z": 9, "window": 2, "delta-mu": 9.0, "delta-sigma": 9.0}}
+    run = play(document(rounds=4, algorithms=apfl, stragglers=1.0))
+    server = run.records[0].state.server
+    assert (server.t, server.detector.window) == (0, ())
+    assert {row["renewed"] for row in run.records[0].rows} == {0}
+
+
+def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
+    tables = algorithms(
+        "fedavg",
+        wild={"algorithm": "fedavg", "lr": 1e200},
+        apfl={"lr": 1e160},
+        prox={"algorithm": "fedprox", "adaptive_mu": True, "mu": 1e200},
+    )
+    table = document(model={"name": "mlp", "hidden": [4]}, algorithms=tables, dissimilarity=True)
+    path = write(here / "t.toml", table)
+    assert main("run", path, "--out", "a", "--quiet") == 3
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert len(lines) == 3
+    for line, label in zip(lines, ("wild", "apfl", "prox")):
+        assert line.startswith(f"fedref: {label} (seed 0) diverged: round ")
+        assert line.endswith("not finite")
+    run = fedref.load_run("a")
+    assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
+    assert len(run.diverged_units) == 3
+    labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
+    assert [line[0] for line in results.printed_table(run)[1:]] == labels
+    assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
+    for r in run.records[1:]:
+        assert len(r.rows) == r.round + 1 < 4
+        assert fedref.tree.finite(r.state.server)
+        assert np.isfinite([v for v in r.rows[-1].values() if v is not None]).all()
+    assert same(record(run, "fedavg").state, play(document(model=table["model"])).records[0].state)
+    # resuming keeps it so, code and bytes
+    before = contents(here / "a")
+    assert main("resume", "a", "--quiet") == 3
+    assert contents(here / "a") == before
+
+
+def test_parameters_that_a_client_keeps_are_watched():
+    made = config.experiment_of(
+        (document(clients_per_round=2, algorithms=algorithms("apfl"))).items()
+    )
+    setting = settings.load_experiment(made)
+    plan = make_plan(made.plan_of(4), setting.federation.train.sizes, 0, 0)
+    w = np.zeros(3)
+    k = int(plan.clients[1])
+    state = State((w,), {k: (w, np.array([1.0, np.nan]))})
+    problem = units.problem_in_parameters(state, plan)
+    assert problem == f"the parameters of client {k} are not finite"
+    assert units.problem_in_parameters(state._replace(clients={}), plan) == ""
+    state = State((w + np.inf,), {})
+    assert units.problem_in_parameters(state, plan) == "the server's parameters are not finite"
+
+
+# ---- unseen clients, other floats, no rounds -----------------------------------------------------
+
+
+def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
+    split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2, "seed": 6}
+    tables = algorithms("fedmeta-sgd", "fedmeta-maml", "fedavg-meta")
+    table = document(split=split, unseen=0.3, rounds=3, clients_per_round=16, algorithms=tables)
+    made = experiment(table)
+    setting = settings.load_experiment(made)
+    whole, tested = setting.unseen
+    assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
+    kept_back = np.concatenate([setting.validation, tested])
+    assert len(set(kept_back.tolist())) == 4
+    trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
+    for k in kept_back:
+        assert not trained & (set(whole.train.rows_of(k)) | set(whole.test.rows_of(k)))
+    other = experiment({**table, "split": {**split, "seed": 0}})
+    assert settings.load_experiment(other).unseen[1].tolist() != tested.tolist()
+    run = execute(made)
+    for unit, found in zip(run.units, run.records):
+        assert len(found.scores[0].accuracy) == 16
+        assert all("unseen_accuracy" in row for row in found.rows)
+        for name, clients in (("unseen", tested), ("validation", setting.validation)):
+            scores = evaluate_unseen(
+                unit.algorithm, setting.model, found.state, whole, clients, support=0.3, seed=0
+            )
+            means = [mean(scores.accuracy, scores.n_test) for mean in (sample_mean, client_mean)]
+            last = found.rows[-1]
+            assert [last[f"{name}_accuracy"], last[f"{name}_accuracy_mean"]] == means
+            assert all(0 <= x <= 1 for x in means)
+    assert set(run.clients["client"].tolist()) == set(range(16))
+    assert "unseen_accuracy" not in play({**table, "unseen": 0.0}).metrics
+
+
+def test_each_client_s_own_classes_are_numbered_from_0():
+    """A k-way head: as few outputs as any client holds classes, and only the labels change."""
+    split = {"rule": "shards", "users": 10, "shards": 2}
+    table = document(data={"name": "digits"}, split=split, model={"name": "logistic"})
+    every = settings.load_experiment(experiment(table))
+    own = settings.load_experiment(experiment({**table, "classes": "own"}))
+    k = 0
+    for i in range(10):
+        rows = np.concatenate([own.federation.train.rows_of(i), own.federation.test.rows_of(i)])
+        before, after = every.federation.source.y[rows], own.federation.source.y[rows]
+        held = sorted(set(before.tolist()))
+        assert after.tolist() == [held.index(label) for label in before.tolist()]
+        k = max(k, len(held))
+    assert (every.model.classes, own.model.classes) == (10, k)
+    assert k < 10
+    assert same(every.federation.train.rows, own.federation.train.rows)
+    assert own.whole.source.y.max() == 9  # split.json says what was split

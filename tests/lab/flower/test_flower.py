@@ -1,0 +1,280 @@
+"""Flower itself: SuperLink, SuperNodes and runs as processes of their own, on loopback.
+
+Slow, and skipped where flwr is not installed.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from federating import experiment_of, near, same_parameters, same_tables
+
+from fedref.lab.experiments import config
+from fedref.lab.experiments.results import load_run
+from fedref.lab.experiments.run import run
+from fedref.lab.experiments.run_directory import load_record
+from fedref.lab.flower.project import write_app
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+pytestmark = pytest.mark.slow
+
+BIN = Path(sys.executable).parent
+PACKAGE = Path(config.__file__).parents[3]
+README = PACKAGE / "fedref" / "lab" / "flower" / "README.md"
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]
+
+
+class Cloud:
+    """A SuperLink and its nodes, over TLS and with keys. Every process heads a group of its own,
+    which ends with the test."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port, *self.node_ports = free_ports(6)
+        self.running: dict[str, subprocess.Popen] = {}
+        (folder / "home").mkdir()
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{folder / "ca.crt"}"\n'
+        )
+        self.environment = os.environ | {
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "PYTHONPATH": str(PACKAGE),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        self.shell(commands_with("openssl").replace("DNS:SERVER", "IP:127.0.0.1"))
+
+    def start(self, name: str, *words: object, **more: str) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen(
+                [str(BIN / str(words[0])), *map(str, words[1:])],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env=self.environment | more, cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+
+    def link(self) -> None:
+        words = ["--port", self.port, "--database", "link.db", "--enable-supernode-auth"]
+        words += ["--disable-runtime-dependency-installation", "--ssl-ca-certfile", "ca.crt"]
+        words += ["--ssl-certfile", "link.crt", "--ssl-keyfile", "link.key"]
+        self.start("link", "flower-superlink", *words)
+        self.until(self.answers, 60, "the SuperLink does not answer")
+
+    def answers(self) -> bool:
+        with socket.socket() as one, suppress(OSError):
+            one.connect(("127.0.0.1", self.port))
+            return True
+        return False
+
+    def node(self, i: int, part: int | None = None, key: bool = True, **more: str) -> None:
+        part = i if part is None else part
+        values = f'data="{self.folder}/app/nodes/{part}.npz" state="{self.folder}/state/{i}"'
+        words = ["--superlink", f"127.0.0.1:{self.port}", "--port", self.node_ports[i]]
+        words += ["--node-config", values, "--root-certificates", "ca.crt"]
+        words += ["--auth-supernode-private-key", f"node-{i}"] * key
+        self.start(f"node-{i}", "flower-supernode", *words, **more)
+
+    def shell(self, commands: str) -> None:
+        subprocess.run(
+            ["bash", "-ec", commands], cwd=self.folder, env=self.environment, check=True,
+            capture_output=True, timeout=60,
+        )  # fmt: skip
+
+    def register(self, i: int) -> None:
+        """Make a key and register it, as README.md says."""
+        self.shell(commands_with("ssh-keygen").replace("node-0", f"node-{i}"))
+
+    def run(self) -> None:
+        """Submit the app; its log is in run.log."""
+        self.start("run", "flwr", "run", self.folder / "app" / "app", "here", "--stream")
+
+    def ended(self) -> bool:
+        return "fedref: results written to" in self.log("run")
+
+    def log(self, name: str) -> str:
+        with suppress(FileNotFoundError):
+            return (self.folder / f"{name}.log").read_text("utf-8", "replace")
+        return ""
+
+    def until(self, holds, limit: float, message: str) -> None:
+        end = time.monotonic() + limit
+        while not holds():
+            if time.monotonic() > end or "fedref: error" in self.log("run"):
+                tails = {
+                    name: self.log(name)[-2500:] for name in ("run", "link", "node-0", "node-1")
+                }
+                pytest.fail(message + "".join(f"\n== {k}\n{v}" for k, v in tails.items()))
+            time.sleep(0.1)
+
+    def end(self, name: str, how: int = signal.SIGKILL) -> None:
+        process = self.running.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        process.wait(30)
+
+    def close(self) -> None:
+        """End all that was started, and what that has started in sessions of its own."""
+        for name in list(self.running):
+            self.end(name)
+        self.sweep("")
+
+    def sweep(self, word: str) -> None:
+        """End what is left of ours with this word in its command line: a SuperLink that is killed
+        leaves its ServerApp, where nobody reaps the process between them."""
+        mark = f"FLWR_HOME={self.environment['FLWR_HOME']}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                ours = mark in (process / "environ").read_bytes()
+                if ours and word.encode() in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    one = Cloud(tmp_path)
+    yield one
+    one.close()
+
+
+def commands_with(word: str) -> str:
+    """The commands in README.md of which one has this word."""
+    blocks = re.findall(r"(?:^    .*\n)+", README.read_text("utf-8"), re.MULTILINE)
+    return next(block for block in blocks if word in block)
+
+
+ALGORITHMS = {
+    "fedavg": {},
+    "per-fedavg": {},
+    "fedmeta-sgd": {"server": "adam"},
+    "apfl": {"z": 1},
+}
+
+
+def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
+    """Over TLS, with keys; a node without one is turned away."""
+    experiment = experiment_of(algorithms=ALGORITHMS)
+    write_app(experiment, tmp_path / "app", nodes=3)
+    far = cloud
+    far.link()
+    for i in range(3):
+        far.register(i)
+        far.node(i)
+    far.node(3, part=0, key=False)  # it would like to answer for the first node's clients
+    key, _ = commands_with("ssh-keygen").splitlines()
+    far.shell(key.replace("node-0", "node-4"))  # nobody has registered this one
+    far.node(4, part=0)
+    far.run()
+    out = tmp_path / "app" / "run"
+    far.until(far.ended, 400, "the run does not end")
+    near(tmp_path, experiment)
+    assert same_tables(out, tmp_path / "near")
+    assert same_parameters(load_run(out), load_run(tmp_path / "near"))
+    assert " node " not in far.log("run")  # none was named for a fault
+    for stranger in (3, 4):
+        assert "SuperNode ID" not in far.log(f"node-{stranger}")
+        assert "Receiving" not in far.log(f"node-{stranger}")
+    assert all("Receiving" in far.log(f"node-{i}") for i in range(3))
+
+
+#: What Python runs first in every process of a node, to change its answers.
+EVIL = """
+import numpy as np
+from fedref.boundary import checkpoint
+from fedref.lab.flower import node
+
+def answer(*given, honest=node.answer):
+    value = checkpoint.loads(honest(*given))
+    if isinstance(value, tuple) and isinstance(value[0], tuple):
+        value = tuple(one._replace(upload=one.upload * np.nan) for one in value[0]), value[1]
+    return checkpoint.dumps(value)
+
+node.answer = answer
+"""
+
+
+def test_a_node_that_sends_what_was_not_asked_for_is_named(cloud, tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1, clients_per_round=7)
+    own = write_app(experiment, tmp_path / "app", nodes=2)[1]
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "sitecustomize.py").write_text(EVIL)
+    cloud.link()
+    for i, more in enumerate(({}, {"PYTHONPATH": f"{tmp_path}/evil:{PACKAGE}"})):
+        cloud.register(i)
+        cloud.node(i, **more)
+    cloud.run()
+    cloud.until(cloud.ended, 240, "the run does not end")
+    assert re.search(r"round 1: node \d+: answer.0.0.upload is .* from nan", cloud.log("run"))
+    rows = load_run(tmp_path / "app" / "run").records[0].rows
+    assert [row["failed"] for row in rows] == [0, len(own)]
+
+
+def test_a_link_and_a_node_are_killed(cloud, tmp_path):
+    """The run goes on from its checkpoint, to the same numbers; then without the node's clients,
+    which fail; and with them again when it is back, with the states from its own disk."""
+    # As many rounds as it takes: the link lets a node that was killed in again after a minute. And
+    # a node may stay at a killed link's work for as long as that link's run counts as alive: 40 s.
+    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=100, clients_per_round=7)
+    own = write_app(experiment, tmp_path / "app", nodes=3, limit=80.0)[2]
+    out = tmp_path / "app" / "run"
+    far = cloud
+    far.link()
+    for i in range(3):
+        far.register(i)
+        far.node(i)
+
+    def reached(t):
+        return lambda: f": round {t}, " in far.log("run")
+
+    def rows():
+        return load_run(out).records[0].rows
+
+    far.run()
+    far.until(reached(1), 120, "round 1 is not reached")
+    far.end("link")
+    far.sweep("flwr-serverapp")
+    far.end("run")
+    far.link()
+    far.run()
+    far.until(reached(2), 240, "the run does not go on")
+    far.end("node-2")
+    far.until(lambda: rows()[-1]["failed"] > 0, 240, "nobody fails")
+    far.node(2)
+
+    def back():
+        if far.running["node-2"].poll() is not None:  # refused: the link holds it to be there yet
+            far.node(2)
+        found = rows()
+        return found[-1]["failed"] == found[-2]["failed"] > 0
+
+    far.until(back, 300, "the node is not back")
+    far.close()
+
+    failed = [row["failed"] for row in rows()]
+    first = next(t for t, n in enumerate(failed) if n)
+    assert first >= 2
+    assert {b - a for a, b in pairwise(failed)} == {0, len(own)}
+    here = run(replace(experiment, rounds=first)).records[0]
+    assert rows()[:first] == here.rows[:first]
+    assert rows()[first] != here.rows[first]
+    record = load_record(out, load_run(out).units[0])
+    assert {record.state.clients[k] for k in own} == {record.round - 1}

@@ -1,0 +1,283 @@
+"""A run over nodes that hold their own rows is the local run, to the bit, without Flower itself.
+
+And what is not what was asked for is not averaged, and a server that is stopped goes on.
+"""
+
+import numpy as np
+import pytest
+from federating import (
+    HOLDERS,
+    Wires,
+    column,
+    experiment_of,
+    far,
+    near,
+    same_parameters,
+    same_tables,
+)
+
+from fedref import tree
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary import checkpoint
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.lab.commands import main
+from fedref.lab.flower.messages import Facts, Request, Work
+from fedref.lab.flower.server import serve
+
+FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
+NODE, OWN = 101, HOLDERS[101]
+EVERYBODY = {"algorithms": {"fedavg": {}}, "clients_per_round": 7}
+
+# ---- the same numbers ----------------------------------------------------------------------------
+
+VARIANTS = {
+    "epochs": {"steps": None, "epochs": 2, "algorithms": {"fedavg": {}, "apfl": {"importance": "si"}}},
+    "float32": {
+        "dtype": "float32",
+        "algorithms": {
+            "fedavg": {}, "fedmeta-sgd": {"server": "adam"}, "fedprox": {"adaptive_mu": True},
+            "apfl": {"z": 1}, "fedcurv": {},
+        },
+    },
+    "by samples": {"sampling": "by-samples", "algorithms": {"fedprox": {"adaptive_mu": True}}},
+    "all rows": {"batch_size": 0, "algorithms": {"per-fedavg": {}, "fedcurv": {}}},
+    "every second": {"eval_every": 2, "eval_train": False, "algorithms": {"fedavg": {}, "apfl": {}}},
+    "seeds and sweep": {"seeds": (3, 4), "sweep": {"lr": [0.1, 0.2]}, "algorithms": {"fedavg": {}}},
+    "until γ": {"steps": None, "epochs": 3, "algorithms": {"fedprox": {"until_gamma": 0.9}}},
+    "episodes": {
+        "steps": None, "epochs": 2, "algorithms": {"fedmeta-maml": {"episodes": "epochs"}}
+    },
+    "a CNN": {
+        "model": {"name": "cnn", "channels": [2], "kernel": 3, "hidden": 5},
+        "algorithms": {"fedavg": {}}, "rounds": 2,
+    },
+    "codes": {
+        "data": {"name": "federating:coded"}, "model": {"name": "lstm", "hidden": [3]},
+        "algorithms": {"fedavg": {}}, "rounds": 2,
+    },
+}  # fmt: skip
+
+
+KINDS = {name: {"algorithms": {name: {}}, "rounds": 4, "stragglers": 0.4} for name in FEDERATED}
+
+
+@pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
+def test_every_algorithm_and_kind_of_plan_to_the_bit(name, tmp_path):
+    experiment = experiment_of(**(KINDS | VARIANTS)[name])
+    there, said = far(tmp_path, experiment)
+    here = near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    assert same_parameters(there, here)
+    assert said == []
+
+
+def test_no_row_travels_and_no_state(tmp_path):
+    """Requests have the plan's rows as numbers; answers of a training have the upload and a log."""
+    experiment = experiment_of(algorithms={"apfl": {"z": 0}}, rounds=2)
+    answers = []
+    wires = Wires(tmp_path / "nodes", experiment, lambda n, q, a: answers.append(a) or a)
+    far(tmp_path, experiment, wires)
+    trained = [a for a in map(checkpoint.loads, answers) if isinstance(a, tuple) and len(a) == 2]
+    results = [result for some, _ in trained for result in some]
+    assert results
+    for upload, keeps, _ in results:
+        assert keeps is True
+        assert tree.flatten(upload).keys() <= {"w", "importance"}
+
+
+# ---- refused -------------------------------------------------------------------------------------
+
+HELLO, UNIT = "at the start", "fedavg (seed 0)"
+TRAIN, EVALUATE = f"{UNIT}, round 1", f"{UNIT}, evaluation after round 1"
+
+
+def first(**values):
+    """Change the first client's result."""
+    return lambda a: ((a[0][0]._replace(**values), *a[0][1:]), a[1])
+
+
+def put(place, value):
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
+def facts(**values):
+    values = {k: np.array(v) if type(v) is list else v for k, v in values.items()}
+    return lambda a: a._replace(**values)
+
+
+def sizes(place, value):
+    return lambda a: a._replace(sizes=put(place, value)(a.sizes))
+
+
+EVIL = [
+    (TRAIN, first(upload=np.full(685, np.nan)), "upload is float64 (685,) from nan to nan, expected"),
+    (TRAIN, first(upload=np.zeros(684)), "answer.0.0.upload is float64 (684,)"),
+    (TRAIN, first(upload=np.zeros(685, "f4")), "upload is float32 (685,)"),
+    (TRAIN, first(upload=(np.zeros(685), 1)), "upload is tuple of 2"),
+    (TRAIN, first(keeps=1), "keeps is int64 () from 1 to 1, expected bool"),
+    (TRAIN, first(log={"\x1b" * 300: 1.0}), "log is dict"),
+    (TRAIN, lambda a: (a[0][1:], a[1]), "answer.0 is tuple of 2, expected tuple of 3"),
+    (TRAIN, lambda a: ((Facts(0, 0, 0, 0, 0),) * 3, a[1]), "answer.0.0 is Facts of 5, expected Client"),
+    (TRAIN, lambda a: (a[0], -a[1]), "answer.1 is int64 (4,) from -"),
+    (TRAIN, lambda a: "\x1b[2J" * 100, "\\x1b[2J"),
+    (TRAIN, lambda a: b"no checkpoint", "zip file"),
+    (EVALUATE, lambda a: a[1:], "scores is float64 (2, 3)"),
+    (EVALUATE, put((0, 0), 1.5), "scores is float64"),
+    (EVALUATE, put((1, 2), np.nan), "scores is float64"),
+    (EVALUATE, lambda a: a.astype("f4"), "scores is float32"),
+    (EVALUATE, lambda a: tuple(a), "scores is tuple of 3"),
+    (HELLO, sizes((0, 0), 0), "announces clients that another node holds"),
+    (HELLO, sizes((0, 0), 7), "its announcement.sizes is int64 (3, 3)"),
+    (HELLO, sizes((0, 0), 4), "announces no client, or one twice"),
+    (HELLO, sizes((1, 0), 0), "its announcement.sizes is int64 (3, 3)"),
+    (HELLO, sizes((1, 0), 10**7), "announces no label, or too many rows"),
+    (HELLO, facts(image=[1, 2, 8]), "announces features that are no image's"),
+    (HELLO, facts(image=[0, 0, 0]), "announces other features than another node"),
+    (HELLO, facts(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
+    (HELLO, facts(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
+    (HELLO, facts(features=64.0), "its announcement.features is float64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "change", "words"), EVIL)
+def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(where, change, words, tmp_path):
+    """As if the node had not answered: its clients fail, or have no scores, or the run does not begin."""
+    experiment = experiment_of(**EVERYBODY, rounds=1)
+
+    def at(changed):
+        def change(node, request, answer):
+            asked = checkpoint.loads(request)
+            kind = HELLO if isinstance(asked, str) else TRAIN if is_training(asked) else EVALUATE
+            if node != NODE or kind != where or (kind == EVALUATE and asked.round == 0):
+                return answer
+            value = changed(checkpoint.loads(answer))
+            return value if isinstance(value, bytes | str) else checkpoint.dumps(value)
+
+        return Wires(tmp_path / "nodes", experiment, change)
+
+    said = []
+    if where == HELLO:
+        with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
+            serve(at(change), experiment, tmp_path / "far", clients=7, limit=0.0, say=said.append)
+        assert not (tmp_path / "far").exists()
+    else:
+        bad, said = far(tmp_path, experiment, at(change), out="bad")
+        gone, _ = far(tmp_path, experiment, at(lambda _: "gone"), out="gone")
+        assert same_parameters(bad, gone)
+        assert same_parameters(bad, near(tmp_path, experiment)) == (where == EVALUATE)
+        assert column(bad, "failed") == [0, len(OWN) * (where == TRAIN)]
+        found = bad.records[0].scores[-1]
+        assert [k for k in range(7) if found.n_test[k] == 0] == OWN * (where == EVALUATE)
+    head = f"{where}: node {NODE}: "
+    (text,) = {text for text in said if text.startswith(head)}
+    assert words in text
+    assert text.isprintable()
+    assert len(text) <= len(head) + 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"algorithms": {"centralised": {}}}, "centralised pools clients' rows"),
+        ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
+        ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
+        ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
+    ],
+)
+def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        serve(None, experiment_of(**settings), tmp_path, clients=7)
+
+
+def is_training(request):
+    return isinstance(request, Request) and isinstance(request.work, Work)
+
+
+# ---- a server that is stopped --------------------------------------------------------------------
+
+
+class Stop(BaseException):
+    pass
+
+
+def test_a_stopped_server_goes_on_to_the_same_files(tmp_path):
+    """At any message, also where the nodes have done more than the server knows of."""
+    algorithms = {"apfl": {"z": 1}, "scaffold": {}, "fedcurv": {}}
+    experiment = experiment_of(algorithms=algorithms, rounds=3)
+    near(tmp_path, experiment)
+    count, stop = 0, 0
+
+    def change(node, request, answer):
+        nonlocal count
+        count += 1
+        if count == stop:
+            raise Stop
+        return answer
+
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    for stop in range(4, 60, 4):
+        count = 0
+        try:
+            far(tmp_path, experiment, wires)
+            break
+        except Stop:
+            # every second time the newest checkpoint is damaged: the one before has its states
+            for newest in (tmp_path / "far" / "checkpoints").glob("*.ckpt") if stop % 8 else ():
+                newest.write_bytes(newest.read_bytes()[:-1])
+    assert stop > 16
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+
+
+def test_two_runs_of_one_name_do_not_share_states(tmp_path):
+    experiment = experiment_of(algorithms={"scaffold": {}})
+    wires = Wires(tmp_path / "nodes", experiment)
+    one, _ = far(tmp_path, experiment, wires, out="one")
+    other, said = far(tmp_path, experiment, wires, out="other")
+    assert said == []
+    assert same_parameters(one, other)
+    states = [p.name for p in (tmp_path / "nodes" / f"states-{NODE}").iterdir()]
+    assert len(states) == 2
+
+
+def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
+    experiment = experiment_of(algorithms={"scaffold": {}}, clients_per_round=7, rounds=4)
+
+    def change(node, request, answer):
+        asked = checkpoint.loads(request)
+        lost = node == NODE and not isinstance(asked, str) and asked.round in (1, 2)
+        return "is offline" if lost else answer
+
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    run, said = far(tmp_path, experiment, wires)
+    assert column(run, "failed") == [0, 0, 3, 6, 6]
+    assert said.count(f"scaffold (seed 0), round 2: node {NODE}: is offline") == 1
+    asked = [checkpoint.loads(request) for node, request in wires.asked if node == NODE]
+    states = [request.clients[1].tolist() for request in asked if is_training(request)]
+    assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
+
+
+def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1)
+    wires = Wires(tmp_path / "nodes", experiment)
+    far(tmp_path, experiment, wires)
+    with pytest.raises(DataError, match="holds the run of another experiment"):
+        far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}, rounds=1))
+    # rows that are not there: `fedref resume` would train on others
+    assert main(["resume", str(tmp_path / "far")]) == 2
+    whole = [k for clients in HOLDERS.values() for k in clients]
+    assert sorted(whole) == list(range(7))
+
+    def other_rows(node, request, answer):
+        value = checkpoint.loads(answer)
+        if not isinstance(value, Facts):
+            return answer
+        return checkpoint.dumps(value._replace(sizes=value.sizes - [[0], [1], [0]]))
+
+    wires.change = other_rows
+    with pytest.raises(DataError, match="the data or the split changed after"):
+        far(tmp_path, experiment, wires)

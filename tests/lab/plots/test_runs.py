@@ -1,0 +1,202 @@
+"""Pictures of runs: what is on them, read back from the figure; their files, and what is refused."""
+
+import matplotlib
+import numpy as np
+import pytest
+from drawing import diverged, legend, lines, made, stars
+
+from fedref.boundary.errors import ConfigError
+from fedref.lab import plots
+from fedref.lab.plots.runs import bars, clients, curves, looks_of
+
+ONCE = [0.0, 1.0, 0.0, 0.0]
+
+
+def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2(seen):
+    figure = seen(curves, made())
+    loss, accuracy = figure.axes
+    assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "test accuracy (%)"]
+    assert {axes.get_xlabel() for axes in figure.axes} == {"communication round"}
+    assert lines(loss)[0].get_ydata().tolist() == [4, 2, 1, 0.5]
+    assert lines(accuracy)[0].get_ydata() == pytest.approx([20, 50, 50, 90])
+    band = accuracy.collections[0].get_paths()[0].vertices
+    assert sorted(set(band[band[:, 0] == 0, 1].round(9))) == pytest.approx([10, 30])
+    assert legend(figure) == ["fedavg", "apfl", "±1 sd over 2 seeds"]
+    figure = seen(curves, made(seeds=(0,), train_loss=[np.nan] * 4))
+    assert not figure.axes[1].collections
+    assert figure.axes[0].get_ylabel() == "test loss"
+    assert legend(figure) == ["fedavg", "apfl"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "columns", "seen_at"),
+    [
+        ("accuracy", {"renewed": [0.0, 1.0, 0.0, 1.0]}, [(1, 50), (3, 90)]),
+        # between two evaluated rounds it stands on the line, on a logarithmic axis as well
+        ("accuracy", {"seeds": (0,), "accuracy": [0.2, None, 0.6, 0.8], "renewed": ONCE}, [(1, 40)]),
+        ("loss", {"seeds": (0,), "train_loss": [100, None, 1, 0.01], "renewed": ONCE}, [(1, 10)]),
+    ],
+)  # fmt: skip
+def test_stars_stand_on_the_line_where_importance_is_renewed(seen, metric, columns, seen_at):
+    figure = seen(curves, made(["apfl"], **columns), metric)
+    assert stars(figure.axes[0]) == [(x, pytest.approx(y), True) for x, y in seen_at]
+    assert legend(figure).count("importance renewed") == 1
+    run = made(["apfl"], renewed=ONCE)
+    run.records[1].rows[1]["renewed"] = 0.0
+    figure = seen(curves, run, "accuracy")
+    assert stars(figure.axes[0]) == [(1, pytest.approx(50), False)]
+    assert "renewed in some seeds" in legend(figure)
+
+
+def test_a_cross_marks_where_an_algorithm_diverged(seen):
+    figure = seen(curves, diverged(made(), "apfl"), "accuracy")
+    (cross,) = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert cross.get_xdata()[0] == 1
+    assert legend(figure)[:3] == ["fedavg", "apfl", "diverged"]
+
+
+def test_accuracy_against_bytes_and_a_level_line_for_what_sends_nothing(seen):
+    run = made(["fedavg", "centralised"], seeds=(0,))
+    for row in run.records[1].rows:
+        row.update(bytes_down=0, bytes_up=0)
+    (axes,) = seen(curves, run, "accuracy", against="bytes").axes
+    assert axes.get_xlabel() == "data sent up and down (MB)"
+    assert lines(axes)[0].get_xdata() == pytest.approx([0, 4, 8, 12])
+    (level,) = [line for line in axes.lines if len(line.get_xdata()) == 2]
+    assert level.get_ydata() == pytest.approx([80, 80])
+
+
+def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
+    points = [{"lr": 0.001}, {"lr": 0.1}, {"lr": 0.01}]
+    run = made(["fedavg", "apfl"], points=points)
+    for record, (unit, value) in zip(run.records, [(u, u.point["lr"]) for u in run.units]):
+        record.rows[-1]["accuracy"] = 0.5 + value + 0.1 * unit.seed
+    other = made(["fedprox"])  # does not depend on it
+    run = run._replace(units=run.units + other.units, records=run.records + other.records)
+    assert len(seen(curves, run, ["loss", "accuracy"], against="lr").axes) == 2
+    figure = seen(curves, run, against="lr")
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "lr")
+    assert axes.get_ylabel() == "test accuracy (%), last round"
+    assert [line.get_xdata().tolist() for line in lines(axes)] == [[0.001, 0.01, 0.1]] * 2
+    assert lines(axes)[0].get_ydata() == pytest.approx([55.1, 56, 65])
+    assert legend(figure) == ["fedavg", "apfl", "±1 sd over 2 seeds"]
+    table = run.table() | {"sweep.lr": np.full(len(run.table()["seed"]), "fast")}
+    with pytest.raises(ConfigError, match=r"sweep\.lr holds words, expected numbers"):
+        curves(table, against="lr")
+
+
+def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
+    run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
+    run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0
+    loss = seen(curves, run).axes[0]
+    assert loss.get_yscale() == "log"
+    assert loss.get_ylim() == pytest.approx((1, 2e30))
+    assert loss.collections[0].get_paths()[0].vertices[:, 1].min() > 0
+    run.records[0].scores[0].train_loss[:] = 1.7e308
+    seen(clients, run, "loss")
+
+
+# ---- bars and histograms -------------------------------------------------------------------------
+
+
+def test_bars_are_average_and_maximum_with_their_values(seen):
+    figure = seen(bars, made(["fedavg"]), reference={"fedavg": (0.999, 1.0)})
+    (axes,) = figure.axes
+    assert [patch.get_width() for patch in axes.patches] == pytest.approx([52.5, 90])
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["52.5 ± 7.5 [99.9]", "90.0 ± 10.0 [100.0]"]
+    assert axes.get_xlabel() == "test accuracy (%), ±1 sd over 2 seeds"
+    assert len({patch.get_hatch() for patch in axes.patches}) == 2
+    assert legend(figure) == ["average", "maximum", "[in the paper]"]
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in axes.texts)
+    (axes,) = seen(bars, diverged(made(seeds=(0,)), "apfl")).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg", "apfl (diverged)"]
+    assert [axes.texts[0].get_text(), axes.get_xlabel()] == ["45.0", "test accuracy (%)"]
+
+
+def test_clients_are_a_histogram_for_each_algorithm(seen):
+    run = made()
+    figure = seen(clients, run)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["fedavg\nmean 61.2, sd 40.4", "apfl\nmean 61.2, sd 40.4"]
+    heights = {p.get_x() + 2.5: p.get_height() for p in figure.axes[0].patches if p.get_height()}
+    assert heights == pytest.approx({0: 25, 50: 25, 90: 12.5, 100: 37.5})
+    assert "after round 3" in figure.get_supxlabel()
+    run = made(["fedavg"], (0,))
+    run.records[0].scores[0].accuracy[:3] = np.nan  # clients without test rows
+    assert "mean 90.0, sd 0.0" in seen(clients, run).axes[0].get_title()
+
+
+# ---- names, looks, files -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "variants"), [(14, 1), (1, 14), (2, 6), (6, 2), (5, 3), (14, 3), (2, 8)]
+)
+def test_no_two_lines_look_the_same_without_colour(algorithms, variants):
+    pairs = [(f"a{i}", f"v{j}") for i in range(algorithms) for j in range(variants)]
+    found = {(str(look["linestyle"]), look["marker"]) for look in looks_of(pairs)}
+    assert len(found) == len(pairs)
+
+
+def test_points_of_a_sweep_and_runs_are_told_apart(seen):
+    run = made(["fedavg", "apfl"], (0,), [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}])
+    figure = seen(curves, run, "accuracy")
+    assert legend(figure)[:2] == ["fedavg (lr=0.1)", "fedavg (lr=0.2)"]
+    drawn = lines(figure.axes[0])
+    assert [line.get_marker() for line in drawn] == ["o"] * 3 + ["s"] * 3
+    assert len({line.get_color() for line in drawn}) == 2  # one an algorithm
+    assert seen(curves, run, against="lr").axes[0].get_xscale() == "linear"
+    other = made(["fedavg"], (0,), [{"mu": 0.1}])
+    runs = plots.join_tables({"one": made(["apfl", "fedavg"], (0,)).table(), "two": other.table()})
+    names = ["apfl (one)", "fedavg (one)", "fedavg (mu=0.1, two)"]
+    assert legend(seen(curves, runs, "accuracy")) == names
+
+
+def test_any_column_is_drawn_where_it_was_measured(seen):
+    run = made(["fedavg", "fedprox"], seeds=(0,), some_thing=[1.0, 10.0, 1e4, 1e5])
+    for t, row in enumerate(run.records[1].rows[1:]):
+        row["gamma"] = 0.5 - 0.1 * t
+    figure = seen(curves, run, "gamma")
+    assert (legend(figure), lines(figure.axes[0])[0].get_xdata().tolist()) == (
+        ["fedprox"],
+        [1, 2, 3],
+    )
+    (axes,) = seen(curves, run, "some-thing").axes
+    assert (axes.get_ylabel(), axes.get_yscale()) == ("some thing", "log")
+
+
+@pytest.mark.parametrize(
+    ("draw", "how", "message"),
+    [
+        (curves, {"against": "seed"}, "seed"),
+        (bars, {"reference": {"apfel": 0.5}}, "reference value 'apfel': did you mean 'apfl'"),
+    ],
+)
+def test_what_is_not_there_names_the_nearest(draw, how, message):
+    with pytest.raises(ConfigError, match=message):
+        draw(made().table(), **how)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("PNG", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
+@pytest.mark.parametrize("draw", [curves, bars, clients])
+def test_the_same_table_gives_the_same_bytes(tmp_path, draw, kind, start):
+    table = made().table("clients" if draw is clients else "metrics")
+    first, second = (tmp_path / f"{i}.{kind}" for i in (1, 2))
+    before = dict(matplotlib.rcParams)
+    plots.save(draw(table), first)
+    assert dict(matplotlib.rcParams) == before
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):  # a user's own settings
+        plots.save(draw(table), second)
+    assert first.read_bytes().startswith(start)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_legend_is_beside_the_data(seen):
+    figure = seen(curves, made([f"algorithm-{i}" for i in range(14)]))
+    box = figure.legends[0].get_window_extent()
+    assert all(axes.get_tightbbox().x1 <= box.x0 for axes in figure.axes)
+    assert (box.y0 >= 0, box.x1 <= figure.bbox.x1) == (True, True)
