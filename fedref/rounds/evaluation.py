@@ -1,7 +1,6 @@
 """Evaluation: every client's model, personalised, on its own test data."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +11,13 @@ from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part
+from fedref.rounds.stack import stack_shared
 from fedref.rounds.threads import run_parts, threads_for
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
-CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache
-#: Bytes of features that are converted to floating point at once: for a block of clients, and for
-#: one large client.
+CHUNK = 256  # rows of a client that one model is evaluated on at once: they stay in the cache
+#: Bytes of features and parameters that are gathered at once: for a block of clients, and for one
+#: large client.
 BLOCK_BYTES, LIMIT = 1 << 20, 1 << 26
 
 
@@ -49,20 +49,19 @@ def client_mean(values: Array, n: Array) -> float:
 def score_one_model(
     model: Model, w: Array, federation: Federation, part: Part, dtype: Any
 ) -> tuple[Array, Array]:
-    """Return (loss (N,), accuracy (N,)) of one w for all clients, from chunks of their rows.
+    """Return (loss (N,), accuracy (N,)) of one w for all clients, from pieces of their rows.
 
-    Logits are computed from one client's rows at a time, so that the other clients do not change a
-    client's scores, not even in the last bit.
+    No product spans two clients' rows, so that the other clients do not change a client's scores, not
+    even in the last bit.
     """
     losses, correct = np.empty(len(part.rows)), np.empty(len(part.rows))
 
-    def score_chunk(ends: list[int]) -> None:
-        at, stop = ends[0], ends[-1]
-        D = federation.batch(part.rows[at:stop], dtype)
-        each = [(w, Batch(D.X[a:b], D.y[a:b])) for a, b in pairwise(np.subtract(ends, at))]
-        losses[at:stop], correct[at:stop] = model.sample_scores(each)
+    def score_block(at: Array) -> None:
+        D = federation.batch(part.rows[at], dtype)
+        losses[at], correct[at] = model.sample_scores([(np.broadcast_to(w, (len(at), model.d)), D)])
 
-    run_parts(score_chunk, [*chunks(part)], evaluation_threads(model, part))
+    size = row_bytes(federation, dtype)
+    run_parts(score_block, [*blocks_of_pieces(part, size)], evaluation_threads(model, part))
     client = part.owners
 
     def mean(x: Array) -> Array:
@@ -78,20 +77,25 @@ def evaluation_threads(model: Model, part: Part) -> int:
     return threads_for(model.work[0] // 2 * rows)  # a forward pass is half of a gradient, or less
 
 
-def chunks(part: Part) -> Iterator[list[int]]:
-    """Yield lists of cuts between the rows: at each client's end, and within it every CHUNK rows.
+def blocks_of_pieces(part: Part, size: int) -> Iterator[Array]:
+    """Yield places in `part.rows`, (K, n): K pieces of clients' rows, all of the same length n.
 
-    Each list spans CHUNK rows or more, but fewer than 2 CHUNK; the last list may span fewer.
+    Each client's rows are cut every CHUNK rows. size : the bytes of one row.
     """
-    ends = [0]
-    for a, b in pairwise(part.offsets.tolist()):
-        for end in (*range(a + CHUNK, b, CHUNK), b) if b > a else ():
-            ends.append(end)
-            if end - ends[0] >= CHUNK:
-                yield ends
-                ends = [end]
-    if len(ends) > 1:
-        yield ends
+    count = -(-part.sizes // CHUNK)
+    client = np.repeat(np.arange(len(count)), count)
+    number = np.arange(len(client)) - np.repeat(np.cumsum(count) - count, count)
+    start = part.offsets[client] + CHUNK * number
+    length = np.minimum(part.offsets[client + 1] - start, CHUNK)
+    for n in np.unique(length).tolist():
+        starts, fit = start[length == n], how_many(n * size, n)
+        for i in range(0, len(starts), fit):
+            yield starts[i : i + fit, None] + np.arange(n)
+
+
+def how_many(size: int, rows: int) -> int:
+    """Return how many clients of this size in bytes, with this many rows, are computed together."""
+    return int(max(1, min(BLOCK_BYTES // max(size, 1), 2 * CHUNK // max(rows, 1))))
 
 
 def evaluate(
@@ -105,16 +109,17 @@ def evaluate(
     seed: int,
     dtype: Any = np.float64,
     train: bool = True,
+    test: bool = True,
 ) -> Scores:
     """Evaluate every client with the parameters that `algorithm.personalised_params` gives it.
 
     Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
-    test rows are only ever predicted.
+    test rows are only ever predicted. train, test : which rows; those of the others are NaN.
     """
     base.check_labels(model, federation.source.y)
     return evaluate_clients(
         algorithm, model, algorithm.download(state.server), state.clients, federation, sampling,
-        clients=range(federation.clients), round=round, seed=seed, dtype=dtype, train=train,
+        clients=range(federation.clients), round=round, seed=seed, dtype=dtype, train=train, test=test,
     )  # fmt: skip
 
 
@@ -131,53 +136,65 @@ def evaluate_clients(
     seed: int,
     dtype: Any = np.float64,
     train: bool = True,
+    test: bool = True,
 ) -> Scores:
     """Evaluate a federation that holds some clients of a run; clients : the index of each there."""
-    train_loss, test_loss, accuracy = np.full((3, federation.clients), np.nan)
-    if not algorithm.personalised:
-        w = algorithm.personalised_params(model, sent, None, None)
-        test_loss, accuracy = score_one_model(model, w, federation, federation.test, dtype)
-        if train:
-            train_loss, _ = score_one_model(model, w, federation, federation.train, dtype)
+    scores = {"train": np.full((2, federation.clients), np.nan)}
+    scores["test"] = scores["train"].copy()  # (loss, accuracy) of each client
+    parts = {"train": federation.train} if train else {}
+    parts |= {"test": federation.test} if test else {}
+    states = [client_states.get(k) for k in clients]
 
-    def score_block(block: range) -> None:
-        tests = client_batches(federation, federation.test, block, dtype)
-        trains = client_batches(federation, federation.train, block, dtype) if train else None
-        ws = []
-        for i, k in enumerate(block):
-            D = None
-            if algorithm.adapts_on:
-                rows = federation.train.rows_of(k)
-                chosen = adaptation_rows(
-                    sampling, algorithm.adapts_on, len(rows), clients[k], round, seed
-                )
-                if trains and isinstance(trains[i], list):  # the rows are gathered already
-                    (own,) = trains[i]
-                    D = Batch(own.X.take(chosen, 0), own.y.take(chosen))
-                else:
-                    D = federation.batch(rows[chosen], dtype)
-            ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))
-        here = slice(block.start, block.stop)
-        test_loss[here], accuracy[here] = mean_scores(model, ws, tests, federation.test.sizes[here])
-        if trains:
-            sizes = federation.train.sizes[here]
-            train_loss[here], _ = mean_scores(model, ws, trains, sizes)
+    def personalise(block: Array) -> Array:
+        """Return one w for the whole block, (d,), or one for each of its clients, (K, d)."""
+        D, own = None, [states[k] for k in block]
+        if algorithm.adapts_on:
+            rows = [
+                federation.train.rows_of(k)[
+                    adaptation_rows(sampling, algorithm.adapts_on, n, clients[k], round, seed)
+                ]
+                for k, n in zip(block, federation.train.sizes[block].tolist())
+            ]
+            D = federation.batch(np.stack(rows), dtype)
+        elif own[0] is None:
+            return algorithm.personalised_params(model, sent, None, None)
+        if type(algorithm).__module__.startswith("fedref."):
+            state = None if own[0] is None else stack_shared(own)
+            return algorithm.personalised_params(model, sent, state, D)
+        batches = [None if D is None else Batch(D.X[i], D.y[i]) for i in range(len(own))]
+        each = (algorithm.personalised_params(model, sent, *pair) for pair in zip(own, batches))
+        return np.stack([*each])
 
+    def score_block(block: Array) -> None:
+        w = personalise(block)
+        for name, part in parts.items():
+            scores[name][:, block] = mean_scores(model, w, federation, part, block, dtype)
+
+    threads = evaluation_threads(model, next(iter(parts.values()), federation.test))
     if algorithm.personalised:
-        threads = evaluation_threads(model, federation.train if train else federation.test)
-        run_parts(score_block, [*blocks(federation, dtype)], threads)
+        each = np.array([bool(algorithm.adapts_on) or state is not None for state in states])
+        run_parts(score_block, [*blocks(model, federation, each, dtype)], threads)
+    else:
+        w = algorithm.personalised_params(model, sent, None, None)
+        for name, part in parts.items():
+            scores[name][:] = score_one_model(model, w, federation, part, dtype)
+    (train_loss, _), (test_loss, accuracy) = scores.values()
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
 
 
-def blocks(federation: Federation, dtype: Any) -> Iterator[range]:
-    """Yield ranges of clients that have BLOCK_BYTES of features together, or one client with more."""
-    ends = np.cumsum(federation.train.sizes + federation.test.sizes) * row_bytes(federation, dtype)
-    start = 0
-    while start < len(ends):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, "right")))
-        yield range(start, stop)
-        start = stop
+def blocks(model: Model, federation: Federation, each: Array, dtype: Any) -> Iterator[Array]:
+    """Yield blocks of clients with equally many training rows, together as large as `how_many` allows.
+
+    each : (N,) whether a client has parameters of its own, or those of all others without.
+    """
+    n, width = federation.train.sizes, np.dtype(dtype).itemsize
+    order = np.lexsort((n, each))
+    cuts = np.flatnonzero(np.diff(n[order]) | np.diff(each[order])) + 1
+    for group in np.split(order, cuts):
+        rows = int(n[group[:1]].sum() + federation.test.sizes[group].max(initial=0))
+        size = rows * row_bytes(federation, dtype) + model.d * width * each[group].any()
+        fit = how_many(size, rows)
+        yield from (group[i : i + fit] for i in range(0, len(group), fit))
 
 
 def row_bytes(federation: Federation, dtype: Any) -> int:
@@ -185,32 +202,27 @@ def row_bytes(federation: Federation, dtype: Any) -> int:
     return federation.source.X[:1].size * np.dtype(dtype).itemsize
 
 
-def client_batches(
-    federation: Federation, part: Part, block: range, dtype: Any
-) -> list[Iterable[Batch]]:
-    """Return the batches of each client of a block: a list of one batch.
-
-    One client with more than LIMIT bytes has a generator, which makes batches piece by piece, once.
-    """
-    offsets = part.offsets[block.start : block.stop + 1]
-    rows = part.rows[offsets[0] : offsets[-1]]
-    most = max(LIMIT // max(row_bytes(federation, dtype), 1), 1)
-    if len(rows) > most:  # one large client
-        return [(federation.batch(rows[i : i + most], dtype) for i in range(0, len(rows), most))]
-    D = federation.batch(rows, dtype)
-    return [[Batch(D.X[a:b], D.y[a:b])] for a, b in pairwise(offsets - offsets[0])]
-
-
 def mean_scores(
-    model: Model, ws: Sequence[Array], clients: Sequence[Iterable[Batch]], sizes: Array
-) -> tuple[Array, Array]:
-    """(mean loss without L2, accuracy) of each client's w on its own batches: (K,), NaN if empty."""
-    losses, correct = model.sample_scores((w, D) for w, Ds in zip(ws, clients) for D in Ds)
-    loss, accuracy = np.full((2, len(ws)), np.nan)
-    for k, (a, b) in enumerate(pairwise(np.cumsum([0, *sizes]).tolist())):
-        if b > a:
-            loss[k], accuracy[k] = losses[a:b].mean(), correct[a:b].mean()
-    return loss, accuracy
+    model: Model, w: Array, federation: Federation, part: Part, block: Array, dtype: Any
+) -> Array:
+    """(mean loss without L2, accuracy) of each client of a block: (2, K), NaN where it has no rows.
+
+    w : (d,) or (K, d). Clients with equally many rows are computed together, along a leading axis; rows
+    of more than LIMIT bytes piece by piece.
+    """
+    found, sizes = np.full((2, len(block)), np.nan), part.sizes[block]
+    most = max(LIMIT // max(row_bytes(federation, dtype), 1), 1)
+    for n in np.unique(sizes[sizes > 0]).tolist():
+        at = np.flatnonzero(sizes == n)
+        rows = part.rows[part.offsets[block[at], None] + np.arange(n)]  # (K, n)
+        ws = np.broadcast_to(w, (len(at), model.d)) if w.ndim == 1 else w[at]
+        step = max(1, most // len(at))
+        pieces = [
+            model.sample_scores([(ws, federation.batch(rows[:, i : i + step], dtype))])
+            for i in range(0, n, step)
+        ]
+        found[:, at] = [np.concatenate(x, -1).mean(-1) for x in zip(*pieces)]
+    return found
 
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:

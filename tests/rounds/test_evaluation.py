@@ -4,7 +4,6 @@ That they are the specification's, also of clients that never trained, is proved
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -140,32 +139,45 @@ def test_scores_depend_on_no_block_piece_or_thread(name, data):
     assert np.isnan(train_loss).all()
 
 
-@pytest.mark.parametrize("most", [1, 3, 8, 13, 14, 15, 20, 10_000])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_blocks_pieces_and_chunks_hold_every_row_once_and_as_many_as_they_may(
-    most, dtype, monkeypatch
-):
-    federated = make_federation(MODELS["mlp"], SIZES)
-    part, limit = federated.train, most * federated.source.X.shape[1] * np.dtype(dtype).itemsize
-    for name, size in (("BLOCK_BYTES", limit), ("LIMIT", limit), ("CHUNK", most)):
-        monkeypatch.setattr(evaluation, name, size)
-    rows, blocks = part.sizes + federated.test.sizes, list(evaluation.blocks(federated, dtype))
-    assert [k for block in blocks for k in block] == [*range(len(SIZES))]
-    assert all(len(block) == 1 or rows[list(block)].sum() <= most for block in blocks)
-    for block, after in pairwise(blocks):  # the next client does not fit in
-        assert rows[[*block, after[0]]].sum() > most
-    cuts = {0}
-    for k, n in enumerate(SIZES):
-        (pieces,) = evaluation.client_batches(federated, part, range(k, k + 1), dtype)
-        pieces, whole = list(pieces), federated.batch(part.rows_of(k), dtype)
-        np.testing.assert_array_equal(np.concatenate([D.X for D in pieces]), whole.X)
-        np.testing.assert_array_equal(np.concatenate([D.y for D in pieces]), whole.y)
-        assert [len(D.y) for D in pieces] == [min(most, n - i) for i in range(0, n, most)]
-        cuts |= {int(part.offsets[k]) + i for i in (*range(0, n, most), n)}
-    ends = list(evaluation.chunks(part))
-    assert {end for chunk in ends for end in chunk} == cuts
-    assert [a[-1] for a in ends[:-1]] == [b[0] for b in ends[1:]]
-    assert all(chunk[-1] - chunk[0] < 2 * most for chunk in ends)
+@pytest.mark.parametrize("most", [1, 3, 8, 13, 20, 10_000])
+def test_blocks_hold_every_row_once_and_as_many_as_they_may(most, monkeypatch):
+    model = MODELS["mlp"]
+    federated = make_federation(model, SIZES)
+    part, size = federated.train, evaluation.row_bytes(federated, float)
+    for name, value in (("BLOCK_BYTES", most * size), ("CHUNK", most)):
+        monkeypatch.setattr(evaluation, name, value)
+    own = np.array([True, False, False, True, False, False, False])
+    rows, blocks = (
+        part.sizes + federated.test.sizes,
+        list(evaluation.blocks(model, federated, own, float)),
+    )
+    assert sorted(k for block in blocks for k in block) == [*range(len(SIZES))]
+    for block in blocks:
+        assert len({(own[k], SIZES[k]) for k in block}) == 1
+        assert len(block) == 1 or rows[block].sum() <= most
+    pieces = [row for block in evaluation.blocks_of_pieces(part, size) for row in block.tolist()]
+    assert sorted(i for piece in pieces for i in piece) == [*range(len(part.rows))]
+    for piece in pieces:  # of one client
+        assert len(piece) <= most
+        assert len({*part.owners[piece].tolist()}) == 1
+
+
+@pytest.mark.parametrize("name", ["fedprox", "apfl", "per-fedavg"])
+def test_clients_are_not_scored_one_by_one_whoever_wrote_the_model(name):
+    class Own(type(MODELS["logistic"])):
+        calls = 0
+
+        def logits(self, w, X):
+            type(self).calls += 1
+            return super().logits(w, X)
+
+    model = Own(3, 3)
+    federated = make_federation(model, (3,) * 400)
+    algorithm = make_algorithm(name)
+    states, _ = play(algorithm, model, federated, Sampling(200, epochs=1, batch_size=4), 3)
+    Own.calls = 0
+    evaluate(algorithm, model, states[-1], federated, CONFIG, round=0, seed=0)
+    assert Own.calls < 20
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

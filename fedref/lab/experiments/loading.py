@@ -167,17 +167,27 @@ def class_count(source: Source, shown: str) -> int:
 
 
 def check_shapes(model: Model, federation: Federation) -> None:
-    """Refuse a model of the user's own that cannot compute for two clients at once."""
+    """Refuse a model of the user's own that computes other things for two clients at once than for one."""
     if type(model).__module__.startswith("fedref."):
         return
+    rng = np.random.default_rng(0)
     D = federation.batch(np.tile(federation.train.rows[:2], (2, 1)))
-    w = np.stack(2 * [model.init(np.random.default_rng(0))])
-    for name, shape in (("loss", (2,)), ("grad", w.shape)):
-        got = np.shape(getattr(model, name)(w, Batch(D.X, D.y)))
-        if got != shape:
+    w = np.stack([model.init(rng), model.init(rng) + rng.normal(0, 0.1, model.d)])
+    for name, shape in (
+        ("loss", (2,)), ("grad", w.shape), ("sample_losses", D.y.shape), ("predict", D.y.shape),
+    ):  # fmt: skip
+        function: Any = getattr(model, name)
+        pairs = [(w, D)] + [(w[k], Batch(D.X[k], D.y[k])) for k in range(2)]
+        both, *each = (function(v, own.X if name == "predict" else own) for v, own in pairs)
+        if (got := np.shape(both)) != shape:
             raise ConfigError(
                 f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
                 f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
+            )
+        if not np.allclose(both, each, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise ConfigError(
+                f"{type(model).__name__}.{name} gives other numbers for two clients at once than one "
+                "by one: w is (..., d), X is (..., B, p), and sums go over the last axes"
             )
 
 

@@ -240,19 +240,19 @@ def evaluate_round(
 ) -> tuple[Scores, Row, str]:
     """Return the scores after t rounds, the columns of metrics.csv, and why training has diverged.
 
-    due : whether the round is evaluated; else only the losses are needed.
+    due : whether the round is evaluated; else only the training loss is, which an algorithm watches.
     """
     experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
     federation, dtype = loaded.federation, np.dtype(experiment.dtype)
     train = experiment.eval_train or algorithm.watches_loss
     scores = engine.evaluate(
         algorithm, model, state, federation, experiment.plan_of(federation.clients),
-        round=t, seed=unit.seed, dtype=dtype, train=train,
+        round=t, seed=unit.seed, dtype=dtype, train=train, test=due,
     )  # fmt: skip
     row: Row = {}
     for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
         row |= mean_columns(name, getattr(scores, name), getattr(scores, n))
-    problem = problem_in_losses(scores, train)
+    problem = problem_in_losses(scores, train, due)
     if due and experiment.dissimilarity and not problem:
         w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
         parts = (federation.train.rows_of(k) for k in range(federation.clients))
@@ -274,11 +274,10 @@ def mean_columns(name: str, values: Array, n: Array) -> Row:
     return {name: sample_mean(values, n), f"{name}_mean": client_mean(values, n)}
 
 
-def problem_in_losses(scores: Scores, train: bool) -> str:
-    """Name the first client with a loss that is not finite; "" if all losses are finite."""
-    bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
-    if train:
-        bad |= ~np.isfinite(scores.train_loss) & (scores.n_train > 0)
+def problem_in_losses(scores: Scores, train: bool, test: bool = True) -> str:
+    """Name the first client with a loss that is not finite, of those that were evaluated; "" if none."""
+    bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0) & test
+    bad |= ~np.isfinite(scores.train_loss) & (scores.n_train > 0) & train
     return f"the loss of client {bad.argmax()} is not finite" if bad.any() else ""
 
 
