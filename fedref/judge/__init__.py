@@ -20,12 +20,14 @@ have taken part so far), and `0.measured.penalty` and the like: means over clien
 that the specification has no such part.
 
 `trace(lambda: answer(case))` returns the lines of `fedref/spec.py` that ran, with the values that they set,
-so that a person can check a case on a blackboard. An error here would be shared by all that is compared:
-the golden vectors, which other code made, guard against it.
+so that a person can check a case on a blackboard. `find_combination` says which terms of these lines a
+wrong answer is made of: "yours is u + alpha * f.hvp(w, u, D2)". An error here would be shared by all that
+is compared: the golden vectors, which other code made, guard against it.
 """
 
 from fedref.judge.answer import answer
 from fedref.judge.case import Case, pose
+from fedref.judge.terms import Combination, find_combination
 from fedref.judge.trace import Line, trace
 
-__all__ = ["Case", "Line", "answer", "pose", "trace"]
+__all__ = ["Case", "Combination", "Line", "answer", "find_combination", "pose", "trace"]

@@ -1,0 +1,283 @@
+"""Evidence by algebra: a wrong answer as a small combination of the terms of the specification's lines.
+
+"Yours is u + alpha * f.hvp(w, u, D2); the coefficient should be -1." The expressions that run in the
+specification's algorithms are recorded, and least squares looks for at most three of them whose sum is
+the wrong answer, to rounding and with the same simple coefficients in every situation.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import combinations
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from fedref import spec
+from fedref.judge.trace import TRACED
+from fedref.models.numerics import Array
+
+#: The largest rest of an answer, relatively, and of a coefficient that is a fraction.
+EXACT, SIMPLE = 1e-9, 1e-7
+#: So many entries of an answer are looked at before a combination is tried on all.
+ENTRIES = 24
+#: The right answer, as a term.
+RIGHT = "what is right"
+
+
+class Combination(NamedTuple):
+    """What an answer is, {term: its coefficient}; right : the specification's line, if it has these terms.
+
+    >>> line = {"u": "1", "alpha * f.hvp(w, u, D2)": "-1"}
+    >>> print(Combination({"u": "1", "alpha * f.hvp(w, u, D2)": "1/2"}, line))
+    yours is u + 1/2·(alpha * f.hvp(w, u, D2)); the coefficient of alpha * f.hvp(w, u, D2) should be -1
+    >>> print(Combination({"u": "1"}, line))
+    yours is u; - alpha * f.hvp(w, u, D2) is missing
+    """
+
+    terms: Mapping[str, str]
+    right: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        said = [f"yours is {sum_text(self.terms)}"]
+        for term, c in self.right.items():
+            if term not in self.terms:
+                said.append(f"{sum_text({term: c})} is missing")
+            elif self.terms[term] != c:
+                said.append(f"the coefficient of {term} should be {c}")
+        return "; ".join(said)
+
+
+def sum_text(terms: Mapping[str, str]) -> str:
+    """Return a sum as text: {"u": "1", "v - w": "-1/2"} is "u - 1/2·(v - w)"."""
+    text = ""
+    for term, c in terms.items():
+        size = c.removeprefix("-")
+        term = f"({term})" if " " in term and (size != "1" or is_sum(term)) else term
+        text += f"{' -' if size != c else ' +'} {'' if size == '1' else f'{size}·'}{term}"
+    return text.strip().removeprefix("+ ")
+
+
+def is_sum(term: str) -> bool:
+    return len(list(split_sum(ast.parse(term, mode="eval").body))) > 1
+
+
+def find_combination(
+    works: Sequence[Callable[[], Any]],
+    wrong: Sequence[Any],
+    right: Sequence[Any],
+    known: Sequence[Mapping[str, float]] = (),
+    at: int = -1,
+) -> Combination | None:
+    """Return the combination that the wrong answers are, the same in at least two situations, or None.
+
+    works : what computes the right answer of each situation, by functions of `fedref.spec`, which it
+    looks up when it is called. wrong, right : the answers, real arrays or numbers.
+    known : more numbers of each situation that may be factors, {"l2": 0.1}; those in the lines are.
+    at : which value of an expression that runs more than once in a situation, the last or the first (0).
+    """
+    recorded = [record(work, np.shape(x), at) for work, x in zip(works, wrong)]
+    if len(recorded) < 2 or all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
+        return None
+    terms = shared([own for own, _ in recorded])
+    numbers = shared(
+        [{**own, **more} for (_, own), more in zip(recorded, known or [{}] * len(works))]
+    )
+    terms[RIGHT] = [np.asarray(x, float) for x in right]
+    sizes = [float(np.linalg.norm(x)) or 1.0 for x in wrong]
+
+    def column(xs: Sequence[Any], entries: int = 10**9) -> Array:
+        """Return the situations one after another, each divided by the size of its answer."""
+        parts = [np.ravel(x) / size for x, size in zip(xs, sizes)]
+        return np.concatenate([x[:: -(-x.size // entries)] for x in parts])
+
+    plain = dict[str, Array]()  # no two of one direction; those of sums first
+    for term in sorted(terms, key=lambda term: (term not in addends(), term == RIGHT, len(term))):
+        a = column(terms[term], ENTRIES)
+        if a.any() and not any(is_parallel(a, b) for b in plain.values()):
+            plain[term] = a
+    constants, factors = factors_of(numbers)
+    columns = {("", term): a for term, a in plain.items()}
+    for name, cs in factors.items():
+        scaled = ((t, column([c * x for c, x in zip(cs, terms[t])], ENTRIES)) for t in plain)
+        columns |= {(name, t): a for t, a in scaled}
+    fits = list[tuple[Any, Combination]]()
+    target, whole = column(wrong, ENTRIES), column(wrong)
+    for most in (1, 2, 3):
+        for some in candidates(columns, target, most):
+            each = [
+                [c * x for c, x in zip(factors.get(f, [1.0] * len(works)), terms[t])]
+                for f, t in some
+            ]
+            A = np.stack([column(xs) for xs in each], 1)
+            x, *_ = np.linalg.lstsq(A, whole, rcond=None)
+            said = [tell(c, name, constants) for c, (name, _) in zip(x, some)]
+            if len(whole) > most + 1 and np.max(np.abs(A @ x - whole)) < EXACT and all(said):
+                parts = {t: c for (_, t), c in zip(some, said)}
+                line = line_of(parts, terms)
+                fits.append(((not line, sum(map(len, said))), Combination(parts, line)))
+        if fits:
+            return min(fits, key=lambda fit: fit[0])[1]
+    return None
+
+
+# ---- which combinations fit ----------------------------------------------------------------------
+
+
+def candidates(
+    columns: Mapping[tuple[str, str], Array], target: Array, n: int
+) -> Iterator[Sequence[tuple[str, str]]]:
+    """Yield the combinations of n columns, at most one of them with a factor, that seem to fit."""
+    keys = list(columns)
+    A = np.stack([a / np.linalg.norm(a) for a in columns.values()], 1)
+    plain = [i for i, (factor, _) in enumerate(keys) if not factor]
+    some = [
+        (*few, i) for few in combinations(plain, n - 1) for i in range(len(keys)) if i not in few
+    ]
+    some = [few for few in some if keys[few[-1]][0] or few == tuple(sorted(few))]
+    index = np.array(some, int).reshape(len(some), n)
+    G, b = A.T @ A, A.T @ target
+    M = G[index[:, :, None], index[:, None, :]] + 1e-13 * np.eye(n)
+    x = np.linalg.solve(M, b[index][:, :, None])[..., 0]
+    rest = [float(np.max(np.abs(A[:, few] @ c - target))) for few, c in zip(index, x)]
+    for few, r in zip(some, rest):
+        if r < 1e-6:
+            yield [keys[i] for i in few]
+
+
+def is_parallel(a: Array, b: Array) -> bool:
+    """Return whether a = c b, to rounding."""
+    return bool(abs(abs(a @ b) - np.linalg.norm(a) * np.linalg.norm(b)) < 1e-12 * abs(a @ b))
+
+
+def factors_of(numbers: Mapping[str, Sequence[float]]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the numbers that are equal in all situations, and the others; each, its square, 1 over it."""
+    constants, factors = dict[str, float](), dict[str, Any]()
+    for name, xs in numbers.items():
+        if not all(xs) or not np.all(np.isfinite(xs)) or set(xs) <= {1.0, -1.0}:
+            continue
+        for own, power in ((name, 1), (f"{name}²", 2), (f"1/{name}", -1)):
+            cs = np.array(xs, float) ** power
+            if len(set(xs)) == 1:
+                constants[own] = float(cs[0])
+            elif not any(np.allclose(cs, other, 1e-9, 0) for other in factors.values()):
+                factors[own] = cs
+    return constants, factors
+
+
+def tell(c: float, factor: str = "", constants: Mapping[str, float] | None = None) -> str:
+    """Return a coefficient, with its factor, as a simple fraction or one times a constant, or "".
+
+    >>> tell(-0.5), tell(2, "alpha"), tell(0.1, "", {"alpha": 0.3, "l2": 0.1}), tell(0.123)
+    ('-1/2', '2·alpha', 'l2', '')
+    """
+    said = []
+    for name, x in {"": 1.0, **(constants or {})}.items():
+        q = Fraction(c / x).limit_denominator(4)
+        if 0 < abs(q.numerator) <= 8 and abs(c / x - q) < SIMPLE * abs(q):
+            names = "·".join(filter(None, (name, factor)))
+            text = f"{q}·{names}".replace("1·", "", abs(q) == 1) if names else str(q)
+            said.append((bool(name), abs(q.numerator) + q.denominator, text))
+    return min(said, default=(False, 0, ""), key=lambda one: one[:2])[2]
+
+
+def line_of(parts: Mapping[str, str], terms: Mapping[str, Sequence[Array]]) -> dict[str, str]:
+    """Return a line of the specification that sums these terms to what is right, or {}."""
+    for line in sums():
+        if parts.keys() <= line.keys() <= terms.keys():
+            made = zip(*([int(c) * x for x in terms[term]] for term, c in line.items()))
+            if all(np.allclose(sum(xs), x, 1e-9, 0) for xs, x in zip(made, terms[RIGHT])):
+                return line
+    return {}
+
+
+# ---- what the lines' expressions are -------------------------------------------------------------
+
+
+def record(
+    work: Callable[[], Any], shape: tuple[int, ...], at: int = -1
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """Return the expressions of this shape that run in `work()`, by their text, and the numbers.
+
+    at : which value of an expression that runs more than once; there is also sum(EXPRESSION), of all.
+    """
+    values = dict[str, list[Any]]()
+
+    def note(text: str, x: Any) -> Any:
+        if type(x) in (int, float) or (
+            isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
+        ):
+            values.setdefault(text, []).append(x)
+        return x
+
+    scope = {**vars(spec), "note": note}
+    exec(recorded()[0], scope)
+    with (
+        patch.dict(vars(spec), {name: scope[name] for name in recorded()[1]}),
+        np.errstate(all="ignore"),
+    ):
+        work()
+    numbers = {text: float(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == ()}
+    terms = {text: np.asarray(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == shape}
+    sums = {f"sum({text})": sum(values[text]) for text in terms if len(values[text]) > 1}
+    return terms | {text: x for text, x in sums.items() if np.shape(x) == shape}, numbers
+
+
+@cache
+def recorded() -> tuple[Any, tuple[str, ...]]:
+    """Return the specification's algorithms with each expression in `note(text, ...)`, and their names."""
+    tree: Any = ast.parse(inspect.getsource(spec))
+    tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef) and x.lineno in TRACED]
+    for function in tree.body:
+        function.body = [Wrap().visit(line) for line in function.body]
+    ast.fix_missing_locations(tree)
+    return compile(tree, "recorded", "exec"), tuple(x.name for x in tree.body)
+
+
+class Wrap(ast.NodeTransformer):
+    """Put each expression that may be a term into `note(its text, ...)`."""
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        text = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        super().generic_visit(node)
+        if not isinstance(node, ast.BinOp | ast.Call | ast.Name | ast.Subscript) or not isinstance(
+            getattr(node, "ctx", ast.Load()), ast.Load
+        ):
+            return node
+        return ast.Call(ast.Name("note", ast.Load()), [ast.Constant(text), node], [])
+
+
+@cache
+def sums() -> list[dict[str, str]]:
+    """Return the lines of the specification's algorithms that are sums: {term: "1" or "-1"}."""
+    tree = ast.parse(inspect.getsource(spec))
+    lines = (
+        x for x in ast.walk(tree) if isinstance(x, ast.Assign | ast.Return) and x.lineno in TRACED
+    )
+    return [own for x in lines if x.value and len(own := dict(split_sum(x.value))) > 1]
+
+
+def split_sum(node: ast.expr, sign: int = 1) -> Iterator[tuple[str, str]]:
+    """Yield the terms of a sum, each with its sign."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from split_sum(node.left, sign)
+        yield from split_sum(node.right, -sign if isinstance(node.op, ast.Sub) else sign)
+    else:
+        yield ast.unparse(node), str(sign)
+
+
+@cache
+def addends() -> frozenset[str]:
+    """Return the terms of all these sums."""
+    return frozenset(term for line in sums() for term in line)
+
+
+def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values in all situations of what each of them has."""
+    first, *rest = records
+    return {
+        text: [own[text] for own in records] for text in first if all(text in own for own in rest)
+    }
