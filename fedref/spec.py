@@ -1,4 +1,4 @@
-"""The specification: five papers on federated learning, each algorithm as its paper prints it.
+"""The specification: federated learning from five papers, each algorithm as the box of its paper.
 
 Clients hold rows of data that they do not show; a server holds parameters. In each round some clients
 take the parameters, compute with their own rows, and send back what they got; the server combines it.
@@ -6,13 +6,41 @@ Every algorithm is a generator: it takes the initial parameters and the rounds, 
 after each round. Begin with FedAvg in section 3 and look up what it calls, or read from top to bottom;
 it needs NumPy and nothing else. Part two has six more algorithms, part three the losses of six models
 and a toy: `python -m fedref.spec`. `fedref check` proves that everything else in fedref computes the
-same numbers to 1e-12; where a paper is silent, fedref/algorithms says what was decided, and why.
-(Long because it is five papers and more.) A tag such as [apfl eq.5] is that equation of that paper:
+same numbers to 1e-12.
 
-    per-fedavg  Fallah, Mokhtari, Ozdaglar 2020     fedmeta  Chen, Luo, Dong, Li, He 2018
-    fedprox     Li, Sahu, Zaheer et al. 2020        fedmaml  MAML: Finn, Abbeel, Levine 2017
-    apfl        Ni, Shen, Zhang 2022, which also states FedAvg (McMahan et al. 2017) and
-                FedCurv (Shoham et al. 2019). It is not the APFL of Deng et al. 2020.
+Part one was written from five texts in Chinese: the article for APFL, an unsigned tutorial for FedMAML,
+and for the others a text that retells the paper. A tag such as [apfl eq.5] is that equation of that
+text; the original may number it otherwise.
+
+    per-fedavg  Fallah, Mokhtari, Ozdaglar 2020    https://arxiv.org/abs/2002.07948
+    fedprox     Li, Sahu, Zaheer et al. 2020       https://arxiv.org/abs/1812.06127
+    fedmeta     Chen, Luo, Dong, Li, He 2018       https://arxiv.org/abs/1802.07876
+    fedmaml     MAML: Finn, Abbeel, Levine 2017    https://arxiv.org/abs/1703.03400
+    apfl        Ni, Shen, Zhang 2022               https://doi.org/10.1360/SSI-2021-0152
+                not the APFL of Deng et al. 2020. It also states FedAvg (McMahan et al. 2017) and
+                FedCurv (Shoham et al. 2019)
+
+Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
+
+                     the text has               here, and why
+    apfl line 20     t − z > 0                  t ≥ z: z is "the round in which it starts" [apfl §4.1.3]
+    apfl line 21     M_k = 1                    m = σ(1) = 0.73: eq.3 keeps m in (0, 1) by a sigmoid
+    apfl lines 11–12 renews F at once, and      F is renewed in the next round, whose clients send their
+                     never resets the flag      importance: this round's did not. Then the flag is reset,
+                                                or importance would travel in every round
+    apfl §4.1.3      F is renewed in "the two   z − 1, z and z + 1: one before, the start, one after
+                     rounds before and after"
+    apfl eq.4        no ½                       μ/2, as in eq.6
+    apfl line 9      a window of losses         of 5, judged when full: the length is not printed
+    fedcurv          one sentence, no formula   the penalty of Shoham et al., and a Fisher by samples
+    fedprox alg.2    w = Σ w_k/K                n_k/Σn_k unless asked: so μ = 0 is FedAvg
+    fedprox alg.2    a γ-inexact minimiser      SGD for some epochs; γ is measured, or ends it early
+    fedmeta          "the gradient in θ_u"      in θ, as MAML means; `fomaml` is what is printed
+    fedmaml §3.2     a mean θ′ and a step of θ  both are yielded: which is sent next is not said
+                     by ∇_θ Σ_k L_k             a sum as printed, so β is per client; through all steps
+    per-fedavg eq.2  ∇f_i(x)                    ∇f_i(w): a misprint
+    fedopt alg.2     Δ = Σ Δ_k/|S|              n_k/Σn_k, as in the paper's experiments
+    feddyn, pfedme   an exact minimum           gradient steps
 
     symbol          name             what it is
     w, θ, w_S       w, theta, w_s    parameters: one flat vector (d,)
@@ -404,7 +432,6 @@ def apfl(
     importance="gradient-square", continuous=False, weights=sample_weights,
 ):  # fmt: skip
     """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
-    (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
     train_loss(w_s, personal) : the loss over all clients, personal = {k: (a, w_k)}; F is renewed when
     it has a plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite
     is w_S; printed is w_k = w_S. Yields w_S, F, personal, whether the next round renews F, penalties."""

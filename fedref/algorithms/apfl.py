@@ -1,8 +1,9 @@
 """APFL: adaptive personalised federated learning by parameter decomposition and consolidation.
 
 Ni, Shen, Zhang, *Adaptive personalized federated learning for heterogeneous data: a method based on
-parameter decomposition and continual learning*, Sci Sin Inform 52 (2022) 2306–2320. *Not*
-the mixture of a local and a global model of the same name (Deng, Kamani, Mahdavi 2020).
+parameter decomposition and continual learning*, Sci Sin Inform 52 (2022) 2306–2320, in Chinese,
+https://doi.org/10.1360/SSI-2021-0152. *Not* the mixture of a local and a global model of the same
+name (Deng, Kamani, Mahdavi 2020).
 
 Objective of client k [apfl eq.6]: min over w_S, m_k, w_k of
     L_k(w_S ⊙ m_k + w_k) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²;

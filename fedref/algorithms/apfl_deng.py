@@ -1,7 +1,8 @@
 """APFL of Deng et al.: each client's model is a mixture of its own and of the global one.
 
-Deng, Kamani, Mahdavi, *Adaptive personalized federated learning*, 2020. It shares its acronym with
-the APFL of Ni, Shen, Zhang 2022 in `apfl`, and nothing else.
+Deng, Kamani, Mahdavi, *Adaptive personalized federated learning*, 2020,
+https://arxiv.org/abs/2003.13461. It shares its acronym with the APFL of Ni, Shen, Zhang 2022 in
+`apfl`, and nothing else.
 
 Objective of client i: min over its own v and α_i of f_i(v̄), v̄ = α_i v + (1 − α_i) w. The global w has
 FedAvg's objective.

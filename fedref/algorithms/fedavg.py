@@ -1,7 +1,8 @@
 """FedAvg: federated averaging, two variants that adapt at test time, and the centralised baseline.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas, *Communication-efficient learning of deep networks
-from decentralized data*, AISTATS 2017; the baseline of every other paper here, e.g. [apfl §4.1.2].
+from decentralized data*, AISTATS 2017, https://arxiv.org/abs/1602.05629; the baseline of every other
+paper here, e.g. [apfl §4.1.2].
 
 Objective [apfl eq.1–2]: f(w) = Σ_k p_k f_k(w), p_k = n_k/Σn_k, f_k the mean loss on client k's data.
 

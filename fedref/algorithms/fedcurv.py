@@ -1,7 +1,8 @@
 """FedCurv: elastic weight consolidation towards the other clients' last solutions.
 
 Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak, *Overcoming forgetting in federated
-learning on non-IID data*, NeurIPS workshop 2019; a baseline in [apfl §4.1.2].
+learning on non-IID data*, NeurIPS workshop 2019, https://arxiv.org/abs/1910.07796; a baseline in
+[apfl §4.1.2].
 
 Objective of client s [fedcurv penalty]:
     f_s(θ) + λ Σ_{j ∈ previous cohort, j ≠ s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)

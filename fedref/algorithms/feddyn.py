@@ -1,7 +1,7 @@
 """FedDyn: a regulariser that follows each client, so that local minima agree with the global one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, *Federated learning based on dynamic
-regularization*, ICLR 2021.
+regularization*, ICLR 2021, https://arxiv.org/abs/2111.04263.
 
 Objective of client k in round t [feddyn objective]: L_k(θ) − ⟨h_k, θ⟩ + (α/2)‖θ − θᵗ‖², where
 h_k = ∇L_k(θ_k) at the client's own minimum of the round in which it last took part.

@@ -1,8 +1,8 @@
 """FedMAML: clients adapt in several steps, the server sums their meta-gradients.
 
 Each client is a task of MAML: Finn, Abbeel, Levine, *Model-agnostic meta-learning for fast adaptation
-of deep networks*, ICML 2017. Sections and letters are those of an unsigned tutorial that applies it to
-clients, with binary logistic regression as its example.
+of deep networks*, ICML 2017, https://arxiv.org/abs/1703.03400. Sections and letters are those of an
+unsigned tutorial that applies it to clients, with binary logistic regression as its example.
 
 Objective [fedmaml §3.2]: min_θ Σ_k L_k(θ*_k; D_val), where client k reaches θ*_k from θ by s ≥ 1
 steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].

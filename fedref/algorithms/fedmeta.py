@@ -1,9 +1,10 @@
 """FedMeta: clients meta-learn by MAML, first-order MAML (FOMAML) or Meta-SGD.
 
 Chen, Luo, Dong, Li, He, *Federated meta-learning with fast convergence and efficient
-communication*, arXiv:1802.07876, 2018. MAML: Finn, Abbeel, Levine, *Model-agnostic meta-learning for
-fast adaptation of deep networks*, ICML 2017. Meta-SGD: Li, Zhou, Chen, Li, *Meta-SGD: learning to
-learn quickly for few-shot learning*, arXiv:1707.09835, 2017.
+communication*, 2018, https://arxiv.org/abs/1802.07876. MAML: Finn, Abbeel, Levine, *Model-agnostic
+meta-learning for fast adaptation of deep networks*, ICML 2017, https://arxiv.org/abs/1703.03400.
+Meta-SGD: Li, Zhou, Chen, Li, *Meta-SGD: learning to learn quickly for few-shot learning*, 2017,
+https://arxiv.org/abs/1707.09835. The steps are those of a text that retells the first.
 
 Objective [fedmeta MAML]: min_θ E_u f(θ_u; Q_u), θ_u = θ − α∇f(θ; S_u); [fedmeta Meta-SGD]: the same
 over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q_u (query) are disjoint.

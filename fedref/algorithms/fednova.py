@@ -1,7 +1,7 @@
 """FedNova: normalised averaging, so that clients that take more steps do not pull harder.
 
 Wang, Liu, Liang, Joshi, Poor, *Tackling the objective inconsistency problem in heterogeneous
-federated optimization*, NeurIPS 2020.
+federated optimization*, NeurIPS 2020, https://arxiv.org/abs/2007.07481.
 
 Objective: f(w) = Σ_k p_k f_k(w). If client k takes τ_k steps, FedAvg descends Σ_k p_k τ_k f_k
 instead. FedNova divides each client's change by its number of steps before averaging.

@@ -1,8 +1,9 @@
 """FedOpt: the server uses FedAvg's change of the model as the gradient of an adaptive optimiser.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, *Adaptive federated optimization*,
-ICLR 2021: FedAdagrad, FedYogi, FedAdam. Hsu, Qi, Brown, *Measuring the effects of non-identical data
-distribution for federated visual classification*, 2019: FedAvgM.
+ICLR 2021, https://arxiv.org/abs/2003.00295: FedAdagrad, FedYogi, FedAdam. Hsu, Qi, Brown, *Measuring
+the effects of non-identical data distribution for federated visual classification*, 2019,
+https://arxiv.org/abs/1909.06335: FedAvgM.
 
 Objective: FedAvg's. Clients train as in FedAvg; the server computes Δ = Σ_k p_k (w_k − w).
 

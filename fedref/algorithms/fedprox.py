@@ -1,7 +1,7 @@
 """FedProx: a proximal term for statistical, partial work for systems heterogeneity.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, *Federated optimization in heterogeneous networks*,
-MLSys 2020.
+MLSys 2020, https://arxiv.org/abs/1812.06127, from notes that quote its algorithm 2.
 
 Objective of client k in round t [fedprox alg.2]: h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖², solved
 γ-inexactly: ‖∇h_k(w*; wᵗ)‖ ≤ γ ‖∇h_k(wᵗ; wᵗ)‖ [fedprox γ] on the client's full data.

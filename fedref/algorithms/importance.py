@@ -1,6 +1,7 @@
 """Estimates of how important each parameter is to a client: diagonals, all (d,) ≥ 0.
 
-Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate but
+Elastic weight consolidation (Kirkpatrick et al. 2017, https://doi.org/10.1073/pnas.1611835114)
+penalises a change of parameter j by its importance. Each estimate but
 synaptic intelligence takes (model, w, D), with w (d,) and D all of a client's data. It averages over
 *samples*, by their weights s_j, so that it depends on neither batch size nor order.
 """
@@ -40,7 +41,8 @@ def fisher(model: Model, w: Array, D: Batch) -> Array:
 
 
 def mas(model: Model, w: Array, D: Batch) -> Array:
-    """Σ_j c_j |∂‖z(x_j)‖²/∂w| with z the logits: memory aware synapses (Aljundi et al. 2018)."""
+    """Σ_j c_j |∂‖z(x_j)‖²/∂w| with z the logits: memory aware synapses (Aljundi et al. 2018,
+    https://arxiv.org/abs/1711.09601)."""
     total = np.zeros(model.d, w.dtype)
     for one, c in _blocks(model, D):
         total += c.astype(w.dtype) @ np.abs(model.vjp(w, one.X, 2 * model.logits(w, one.X)))
@@ -48,7 +50,8 @@ def mas(model: Model, w: Array, D: Batch) -> Array:
 
 
 def synaptic_intelligence(path: Array, moved: Array) -> Array:
-    """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = 0.1 (Zenke et al. 2017)."""
+    """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = 0.1 (Zenke et al. 2017,
+    https://arxiv.org/abs/1703.04200)."""
     return np.maximum(path, 0) / (moved**2 + 0.1)
 
 

@@ -1,7 +1,8 @@
 """Per-FedAvg: personalised federated averaging, with the exact Hessian and its two approximations.
 
 Fallah, Mokhtari, Ozdaglar, *Personalized federated learning with theoretical guarantees: a
-model-agnostic meta-learning approach*, NeurIPS 2020.
+model-agnostic meta-learning approach*, NeurIPS 2020, https://arxiv.org/abs/2002.07948. Numbers of
+equations are those of a text that retells this paper.
 
 Objective [per-fedavg eq.2]: F(w) = (1/n) Σ_i F_i(w) with F_i(w) = f_i(w − α∇f_i(w)): a start from
 which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [per-fedavg eq.1].

@@ -1,6 +1,7 @@
 """pFedMe: personal models near the global one, which descends the clients' Moreau envelopes.
 
-Dinh, Tran, Nguyen, *Personalized federated learning with Moreau envelopes*, NeurIPS 2020.
+Dinh, Tran, Nguyen, *Personalized federated learning with Moreau envelopes*, NeurIPS 2020,
+https://arxiv.org/abs/2006.08848.
 
 Objective: F(w) = (1/N) Σ_i F_i(w), F_i(w) = min_θ f_i(θ) + (λ/2)‖θ − w‖² [pfedme envelope], the Moreau
 envelope of f_i; its gradient is ∇F_i(w) = λ(w − θ̂_i(w)), θ̂_i(w) the minimiser.

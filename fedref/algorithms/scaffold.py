@@ -1,7 +1,7 @@
 """SCAFFOLD: control variates that correct the drift of each client's steps.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, *SCAFFOLD: stochastic controlled averaging for
-federated learning*, ICML 2020.
+federated learning*, ICML 2020, https://arxiv.org/abs/1910.06378.
 
 Objective: f(x) = (1/N) Σ_i f_i(x). A client adds c − c_i to every gradient: the server's estimate of
 ∇f(x) less its own estimate of ∇f_i(x). Its steps then follow the mean of all clients' gradients.
