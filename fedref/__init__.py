@@ -1,4 +1,16 @@
-"""fedref: the reference implementation of personalised and heterogeneous federated learning."""
+"""The reference implementation of personalised and heterogeneous federated learning.
+
+    run, load_run        run an experiment, or read one, as arrays
+    Batch                rows X, labels y, weights s
+    spec                 the specification: the papers in one file
+    models, algorithms   the same numbers, faster, with derivatives by hand
+    algorithm            what an algorithm of your own derives from
+    sampling, rounds     who takes part, with which rows; one round
+    checks, strategies   property tests of your own functions and algorithms
+    conformance          golden vectors, for a backend of your own
+
+Errors of a user are a ConfigError or a DataError. `help(fedref.run)` lists all settings.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"
 
-#: Names that are imported at their first use, so that `import fedref` and `fedref --help` are quick.
+#: Names that are imported on first use, so that `import fedref` and `fedref --help` are quick.
 LATER = {
     "Batch": "models.batch",
     "load_run": "lab.experiments.results",

@@ -3,12 +3,16 @@
 `python tests/test_package.py` writes tests/public.txt anew: at each release, and before the first one.
 """
 
+import ast
 import inspect
+import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from doctest import DocTestParser
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -27,21 +31,68 @@ LISTED = (ROOT / "fedref" / "README.md").read_text("utf-8").partition("## What i
 
 #: The classes whose methods are public too. An algorithm has those of Algorithm, a model those of Model.
 WITH_METHODS = {"Algorithm", "Batch", "Cohort", "Model", "Run"}
+#: Rooms that a user of the package needs no name of.
+INTERNAL = {"judge", "lab", "proofs", "tree"}
 
 
-def public_names() -> dict[str, object]:
-    """Return public name → what it names: fedref/README.md's list, and the functions of equations."""
-    names = [
+def listed_names() -> list[str]:
+    """Return the names of fedref/README.md's list."""
+    return [
         f"{module}.{name}"
         for module, names in re.findall(r"^- `([\w.]+)`: ((?:.|\n  )+)", LISTED, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     ]
+
+
+def public_names() -> dict[str, object]:
+    """Return public name → what it names: fedref/README.md's list, and the functions of equations."""
+    names = [name for name in listed_names() if ".torch." not in name]  # torch may be absent
     names += [f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()]
     return {name: resolve_name(name) for name in names}
 
 
+def imported_names(code: str) -> Iterator[str]:
+    """Yield the names of fedref that a snippet imports, and the attributes of modules that it takes."""
+    nodes, full = list(ast.walk(ast.parse(code))), {"fedref": "fedref"}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "fedref":
+            for alias in node.names:
+                full[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    yield from full.values()
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            path = ROOT / full.get(node.value.id, "none").replace(".", "/")
+            if path.is_dir() or path.with_suffix(".py").exists():
+                yield f"{full[node.value.id]}.{node.attr}"
+
+
+def snippets() -> Iterator[str]:
+    """Yield the code that READMEs, explanations and the notebook show."""
+    for page in ("README.md", "fedref/README.md", "data/README.md"):
+        text = (ROOT / page).read_text("utf-8")
+        yield from re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        yield from re.findall(r"^cat > \w+\.py <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    for cell in json.loads((ROOT / "fedref/teach/tour.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            yield "".join(cell["source"])
+    for module in {algorithm.__module__ for algorithm in ALGORITHMS.values()} | {"fedref.checks"}:
+        examples = DocTestParser().get_examples(sys.modules[module].__doc__)
+        yield "".join(example.source for example in examples)
+
+
+def test_what_pages_and_notebook_import_is_public():
+    algorithms = {f"{cls.__module__}.{cls.__qualname__}" for cls in ALGORITHMS.values()}
+    public = {*public_names(), *listed_names(), *algorithms}
+    modules = {name.rpartition(".")[0] for name in public}
+    imported = {name for code in snippets() for name in imported_names(code)}
+    assert len(imported) > 30
+    assert imported - public - modules == set()
+
+
 def signature(thing: Any) -> str:
     """Return the parameters and their defaults, without types."""
+    if not callable(thing):
+        return ""
     if inspect.isclass(thing) and (issubclass(thing, Exception) or inspect.isabstract(thing)):
         return ""
     parameters = []
@@ -70,6 +121,15 @@ def test_public_names_keep_their_parameters():
         if line not in now:
             gone.append(line)
     assert gone == [], "public names have gone or changed: see fedref/README.md, What is public"
+
+
+def test_help_lists_modules_and_settings():
+    overview, of_run = pydoc.render_doc(fedref), pydoc.render_doc(fedref.run)
+    for name in ("run", "Batch", *(m for m in fedref.MODULES if m not in INTERNAL)):
+        assert re.search(rf"^ {{8}}.*\b{name}\b", overview, re.MULTILINE), name
+        assert getattr(fedref, name)
+    assert all(f"      {name} : " in of_run for name in ("rounds", "batch_size", "mu", "tau"))
+    assert " at 0x" not in of_run
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,11 @@ class Entry(NamedTuple):
         """Return a word of a command line as a value, not yet checked: texts need no quotes."""
         return text if self.kind in (str, Path) and not self.many else literal(text)
 
+    def describe(self) -> str:
+        """Return what the value means, and its default."""
+        known = self.default not in (None, MISSING)
+        return self.meaning + f" (default {str(plain(self.default)).lower()})" * known
+
     def place(self, where: str) -> str:
         return f"{where} {with_dashes(self.name)}".strip()
 

@@ -3,21 +3,20 @@
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import MISSING
 from math import isfinite
 from pathlib import Path
 from textwrap import fill, indent
 from typing import Annotated, Any
 
-from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
+from fedref.boundary.values import Bounds, literal, with_dashes
 from fedref.lab.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.lab.commands.console import say
 from fedref.lab.datasets import RULES, SOURCES
 from fedref.lab.datasets.describe import label_note
 from fedref.lab.experiments import config, names, run_directory
-from fedref.lab.experiments.config import TABLES, Experiment, naming
+from fedref.lab.experiments.config import Experiment, naming
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.progress import Progress, console_progress
 from fedref.lab.experiments.results import columns_help, idle_rounds
@@ -223,7 +222,7 @@ def keys_help() -> str:
     """Return the algorithms, and a line or more for each key that has no flag."""
     names_only = fill(", ".join(ALGORITHMS), HELP_WIDTH - 2, break_on_hyphens=False)
     lines = [
-        fill(f"{with_dashes(name):<20}{entry.meaning}{usual_value(entry)}", HELP_WIDTH,
+        fill(f"{with_dashes(name):<20}{entry.describe()}", HELP_WIDTH,
              initial_indent="  ", subsequent_indent=" " * 22)
         for name, entry in KEYS.items() if name not in FLAGS
     ]  # fmt: skip
@@ -233,17 +232,11 @@ def keys_help() -> str:
     return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])
 
 
-def usual_value(entry: Entry) -> str:
-    return "" if entry.default in (None, MISSING) else f" (default {str(entry.default).lower()})"
-
-
-#: Every key of an experiment, but its tables.
-KEYS = {
-    name: entry for name, entry in schema(Experiment).items() if name not in ("seeds", *TABLES)
-} | {name: Entry(name, str, None, meaning=text) for name, text in HYPERPARAMETERS.items()}
+#: Every key of --set, but tables and seeds, which have options.
+KEYS = {name: entry for name, entry in config.setting_entries().items() if name != "seeds"}
 run.settings = {  # type: ignore[attr-defined]
     "the experiment (the same defaults with and without a file)": [
-        KEYS[name]._replace(meaning=KEYS[name].meaning + usual_value(KEYS[name])) for name in FLAGS
+        KEYS[name]._replace(meaning=KEYS[name].describe()) for name in FLAGS
     ]
 }
 run.below = keys_help  # type: ignore[attr-defined]

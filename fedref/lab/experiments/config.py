@@ -154,6 +154,12 @@ class Experiment:
         return Sampling(**values | {"clients_per_round": self.clients_per_round or usual})
 
 
+def setting_entries() -> dict[str, Entry]:
+    """Return every key of an experiment that is no table: its own, and hyperparameters."""
+    own = {name: entry for name, entry in schema(Experiment).items() if name not in TABLES}
+    return own | {name: Entry(name, str, None, meaning=m) for name, m in HYPERPARAMETERS.items()}
+
+
 # ---- assignments ---------------------------------------------------------------------------------
 
 

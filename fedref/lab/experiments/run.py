@@ -19,7 +19,7 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
 from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
-from fedref.lab.experiments.config import Experiment, compose
+from fedref.lab.experiments.config import Experiment, compose, setting_entries
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.parallel import Board, WorkerProcesses, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
@@ -289,7 +289,7 @@ def run(
     executor: Executor | None = None,
     workers: int = 1,
     threads: int | None = None,
-    progress: Progress | bool = SILENT,
+    progress: Progress | bool = False,
     **settings: Any,
 ) -> Run:
     """Run an experiment as `fedref run` does: the same numbers, as arrays.
@@ -332,3 +332,9 @@ def run(
         with run_directory.hold_directory(place):
             run_directory.begin_run(experiment, place, report.message)
             return execute(experiment, place, loader=loader, progress=report, **how)
+
+
+if run.__doc__:  # not with python -OO
+    run.__doc__ += "\n    All settings but tables:\n" + "".join(
+        f"      {name} : {entry.describe()}\n" for name, entry in setting_entries().items()
+    )
