@@ -34,7 +34,6 @@ Check your own Hessian-vector product, and that a function of stacked arrays equ
 `check_rounds` holds a whole algorithm to ten lines of yours; `check_model`, `check_invariance` and
 `check_limit` assert what else must hold of what `fedref.strategies` draws. To write a check of your own,
 use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_error`.
-Long because every check stands beside an example that passes and one that fails.
 """
 
 from collections.abc import Callable, Iterator

@@ -9,7 +9,6 @@ each of them runs. Then every mutant gets a fork of that process: its functions 
 the tests that run an edited line are run, the narrowest first, until one fails.
 
 Edits that change nothing, or nothing but speed, are listed with the reason in equivalent_mutants.txt.
-Long because the edits, the measurement and the processes share one session of pytest.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Faults of disks, files, words and code: each ends in one line and an exit code, or does no harm.
 
-All through the command line and files: nothing here knows how fedref is made. Long because it is one
-table, whose rows make their own faults.
+All through the command line and files: nothing here knows how fedref is made.
+Each row of its table makes a fault of its own.
 """
 
 import os

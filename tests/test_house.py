@@ -40,8 +40,6 @@ MAY_IMPORT = {
 }
 MOST_ROOMS, MOST_ARROWS = 21, 116
 SEVEN = ("pyproject.toml", "fedref", "data", "reproduce", "tests", "README.md")
-#: Longer than 400 lines for a reason that the file's docstring gives.
-LONGEST = 400
 
 
 def module_of(path: Path) -> str:
@@ -143,14 +141,3 @@ def test_the_top_level_is_what_it_should_be():
     allowed = {*SEVEN, *pages, "runs", "dist", "build"}
     found = {p.name for p in ROOT.iterdir() if not p.name.startswith((".", "__"))}
     assert {name for name in found if not name.endswith(".egg-info")} <= allowed
-
-
-def test_a_long_file_says_why():
-    files = [p for folder in (PACKAGE, ROOT / "tests") for p in sorted(folder.rglob("*.py"))]
-    long = [p for p in files if p.read_text("utf-8").count("\n") > LONGEST]
-    silent = [
-        str(p.relative_to(ROOT))
-        for p in long
-        if "Long because" not in (ast.get_docstring(ast.parse(p.read_text("utf-8"))) or "")
-    ]
-    assert silent == []

@@ -1,6 +1,6 @@
 """LSTM over rows of codes, with softmax cross-entropy [fedmeta §experiments].
 
-Long because value, gradient and R-operator through time stand beside each other.
+Value, gradient and R-operator of each piece stand beside each other, and go through time alike.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The cases of the golden vectors, without outputs: small, each chosen for what it catches.
 
 All random numbers come from `sampling.stream`. A new family of cases is a generator like those below,
-and a line in `all_cases`. Long because it is one list.
+and a line in `all_cases`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The suite: fedref passes, every wrong answer is reported, and no backend brings the suite down.
-
-Long because each thing that a backend may do stands beside what the suite then says.
-"""
+"""The suite: fedref passes, every wrong answer is reported, and no backend brings the suite down."""
 
 import json
 import os

@@ -8,7 +8,7 @@ a value to a key, made one after the other by `assign`, and nothing else:
     algorithms.apfl.mu   a hyperparameter of one algorithm
     mu                   the same hyperparameter in every algorithm that has it
 
-Long because it says what every key is, how each may be given, and how all are written as TOML.
+The schema below says what each key is; how one is given, and how all are written as TOML, follows.
 """
 
 import inspect

@@ -1,8 +1,7 @@
 """The results of a run: rows of dictionaries, and what is made of them.
 
 `Run.rows` has a row for each unit and round, or one for each unit, evaluated round and client. The CSV
-files, the summary, the notebook's view and data frames are functions of them. Long because every view of
-a run stands beside the rows that it is made of.
+files, the summary, the notebook's view and data frames are functions of them.
 """
 
 import csv

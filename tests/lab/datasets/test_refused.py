@@ -1,7 +1,4 @@
-"""Broken and hostile files: each is one line that names the file, in little time and memory.
-
-Long because it is one table of all formats.
-"""
+"""Broken and hostile files: each is one line that names the file, in little time and memory."""
 
 import gzip
 import io
