@@ -4,6 +4,7 @@ The loop over clients, steps and rounds is written once, in `rounds`; an algorit
 differs.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -52,6 +53,14 @@ def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
     for term in terms:
         total += term
     return total
+
+
+class Participant(NamedTuple):
+    """A client at work in a round: its number k, its n training rows, its weight p_k in the cohort."""
+
+    k: int
+    n: int
+    weight: float
 
 
 class ClientResult(NamedTuple):
@@ -121,6 +130,14 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        try:
+            inspect.signature(self.start).bind(*range(4))
+        except TypeError:
+            raise ConfigError(
+                f"{type(self).__module__}:{type(self).__name__}: start takes "
+                f"{inspect.signature(type(self).start)}, expected (self, model, sent, client_state, client), "
+                "with client.k, client.n and client.weight"
+            ) from None
 
     @property
     def watches_loss(self) -> bool:
@@ -142,7 +159,9 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         """Return what the server sends to every client of the cohort."""
         return server  # type: ignore[return-value]
 
-    def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
+    def start(
+        self, model: Model, sent: Sent, client_state: ClientState | None, client: Participant
+    ) -> Local:
         """Return the `local` from which one client starts its steps."""
         return sent.w  # type: ignore[attr-defined]
 

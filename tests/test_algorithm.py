@@ -1,14 +1,23 @@
 """Weights, the server's average, and options that are refused."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
 from helpers import MODELS
 
-from fedref import ConfigError
-from fedref.algorithm import Algorithm, ClientResult, Cohort, Server, weighted_mean, weighted_sum
+from fedref import ConfigError, checks, spec
+from fedref.algorithm import (
+    Algorithm,
+    ClientResult,
+    Cohort,
+    Participant,
+    Server,
+    weighted_mean,
+    weighted_sum,
+)
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
 
 
 def test_weighted_sum_adds_in_client_order():
@@ -76,7 +85,7 @@ def test_the_defaults_of_an_algorithm_are_fedavg_s():
     plain = Algorithm()
     server = plain.initial(model, w)
     assert (server, plain.download(server)) == (Server(w), server)
-    assert plain.start(model, server, None) is w
+    assert plain.start(model, server, None, Participant(0, 3, 1.0)) is w
     assert plain.personalised_params(model, server, None, None) is w
     assert plain.stop(model, server, w, None) is False
     assert plain.finish(model, server, w, None, None) == ClientResult(w, None, {})
@@ -86,3 +95,39 @@ def test_the_defaults_of_an_algorithm_are_fedavg_s():
     assert said == (("D",), False, None, False)
     with pytest.raises(NotImplementedError):
         plain.step(model, server, w)
+
+
+@dataclass(frozen=True)
+class SmallerSteps(FedAvg):
+    """Each client's step size is the mean's divided by its rows, from its first round on."""
+
+    def start(self, model, sent, client_state, client):
+        return sent.w, np.array(self.lr / client.n * client.weight)
+
+    def step(self, model, sent, local, D):
+        w, lr = local
+        return w - lr[..., None] * model.grad(w, D), lr
+
+    def finish(self, model, sent, local, client_state, data):
+        return ClientResult(local[0])
+
+
+def test_a_step_size_may_depend_on_the_client_and_an_old_start_is_told():
+    def mine(f, w, rounds):
+        for clients in rounds:
+            ws, weights = [], spec.sample_weights(clients)
+            for client, p in zip(clients, weights):
+                w_k = w
+                for (D,) in client.steps:
+                    w_k = w_k - 0.5 / client.n * p * f.grad(w_k, D)
+                ws.append(w_k)
+            w = spec.average(weights, ws)
+            yield w
+
+    assert checks.check_rounds(SmallerSteps(lr=0.5), mine, draws=30).ok
+    assert not checks.check_rounds(SmallerSteps(lr=0.25), mine, draws=30).ok
+    old = type("Old", (FedAvg,), {"start": lambda self, model, sent, client_state: sent.w})
+    with pytest.raises(
+        ConfigError, match=r"Old: start takes \(self, model, sent, client_state\), exp"
+    ):
+        old(lr=0.5)

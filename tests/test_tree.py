@@ -80,7 +80,7 @@ def test_what_clients_sent_is_combined_from_a_stream_to_the_bit(name, dtype):
         lambda x: x.astype(dtype) if isinstance(x, np.ndarray) else x,
         start(algorithm, model).server,
     )
-    data = gather(plan, federated, dtype, np.arange(5))
+    data = gather(plan, federated, dtype, np.arange(5), np.full(5, 0.2))
     results, _ = run_clients(algorithm, model, algorithm.download(server), [None] * 5, data)
     uploads = [result.upload for result in results]
     cohort = Cohort(plan.clients, plan.counts, plan.sizes, 5)

@@ -65,6 +65,7 @@ from fedref.algorithm import (
     AllData,
     ClientResult,
     Cohort,
+    Participant,
     weighted_mean,
     weighted_sum,
 )
@@ -228,7 +229,9 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
     def download(self, server: ServerState) -> ServerState:
         return server._replace(detector=None)
 
-    def start(self, model: Model, sent: ServerState, client_state: ClientState | None) -> Local:
+    def start(
+        self, model: Model, sent: ServerState, client_state: ClientState | None, client: Participant
+    ) -> Local:
         if client_state is None and sent.t >= self.z:  # [apfl alg.1 line 21] t ≥ z
             a = np.ones_like(sum_over_units(model, sent.w))
             share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones((), a.dtype))

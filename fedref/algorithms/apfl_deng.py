@@ -36,7 +36,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Server
+from fedref.algorithm import Algorithm, AllData, ClientResult, Participant, Server
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -77,7 +77,9 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
     personalised: ClassVar[bool] = True
     bounds: ClassVar = {"alpha": (0.0, 1.0)}
 
-    def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
+    def start(
+        self, model: Model, sent: Server, client_state: ClientState | None, client: Participant
+    ) -> Local:
         v, a = client_state or (sent.w, self.alpha)
         return Local(sent.w, v, np.asarray(a, sent.w.dtype))
 

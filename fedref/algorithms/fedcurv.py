@@ -54,6 +54,7 @@ from fedref.algorithm import (
     AllData,
     ClientResult,
     Cohort,
+    Participant,
     weighted_mean,
     weighted_sum,
 )
@@ -115,7 +116,9 @@ class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
     def initial(self, model: Model, w: Array) -> CurvServer:
         return CurvServer(w, np.zeros_like(w), np.zeros_like(w), 0)
 
-    def start(self, model: Model, sent: CurvServer, client_state: ClientState | None) -> Local:
+    def start(
+        self, model: Model, sent: CurvServer, client_state: ClientState | None, client: Participant
+    ) -> Local:
         if client_state is not None and client_state.t == sent.t - 1:
             return Local(sent.w, client_state.I, client_state.v)
         return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))

@@ -42,6 +42,7 @@ from fedref.algorithm import (
     AllData,
     ClientResult,
     Cohort,
+    Participant,
     Server,
     weighted_mean,
     weighted_sum,
@@ -98,7 +99,9 @@ class FedDyn(Algorithm[DynServer, Server, Local, ClientState]):
     def download(self, server: DynServer) -> Server:
         return Server(server.w)
 
-    def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
+    def start(
+        self, model: Model, sent: Server, client_state: ClientState | None, client: Participant
+    ) -> Local:
         return Local(sent.w, np.zeros_like(sent.w) if client_state is None else client_state.h_k)
 
     def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:

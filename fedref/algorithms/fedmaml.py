@@ -48,7 +48,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, Cohort, weighted_sum
+from fedref.algorithm import Algorithm, Cohort, Participant, weighted_sum
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -125,7 +125,9 @@ class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
     def download(self, server: MetaState) -> MetaState:
         return server if self.evaluate == "theta1" else server._replace(theta1=None)
 
-    def start(self, model: Model, sent: MetaState, client_state: None) -> Upload:
+    def start(
+        self, model: Model, sent: MetaState, client_state: None, client: Participant
+    ) -> Upload:
         return Upload(np.zeros_like(sent.theta), sent.theta)
 
     def step(self, model: Model, sent: MetaState, local: Upload, *batches: Batch) -> Upload:

@@ -68,7 +68,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, weighted_mean
 from fedref.models import numerics as nx
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -203,7 +203,7 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
     def download(self, server: MetaServer) -> Learner:
         return server.learner
 
-    def start(self, model: Model, sent: Learner, client_state: None) -> Local:
+    def start(self, model: Model, sent: Learner, client_state: None, client: Participant) -> Local:
         return sent, tree.map(lambda x: nx.constant(0, x.shape, x.dtype), sent)
 
     def step(self, model: Model, sent: Learner, local: Local, *batches: Batch) -> Local:

@@ -34,7 +34,15 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Server, weighted_mean
+from fedref.algorithm import (
+    Algorithm,
+    AllData,
+    ClientResult,
+    Cohort,
+    Participant,
+    Server,
+    weighted_mean,
+)
 from fedref.algorithms.fedavg import local_step
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
@@ -65,7 +73,7 @@ class FedNova(Algorithm[Server, Server, Local, None]):
     lr: float = 0.05
     bounds: ClassVar = {"lr": POSITIVE}
 
-    def start(self, model: Model, sent: Server, client_state: None) -> Local:
+    def start(self, model: Model, sent: Server, client_state: None, client: Participant) -> Local:
         return Local(sent.w, np.array(0))
 
     def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:

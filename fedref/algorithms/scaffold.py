@@ -46,6 +46,7 @@ from fedref.algorithm import (
     AllData,
     ClientResult,
     Cohort,
+    Participant,
     weighted_mean,
     weighted_sum,
 )
@@ -99,7 +100,13 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
     def initial(self, model: Model, w: Array) -> ScaffoldServer:
         return ScaffoldServer(w, np.zeros_like(w))
 
-    def start(self, model: Model, sent: ScaffoldServer, client_state: ClientState | None) -> Local:
+    def start(
+        self,
+        model: Model,
+        sent: ScaffoldServer,
+        client_state: ClientState | None,
+        client: Participant,
+    ) -> Local:
         c_i = np.zeros_like(sent.w) if client_state is None else client_state.c_i
         return Local(sent.w, c_i, np.array(0))
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Participant
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, affine
@@ -18,7 +19,8 @@ class LocalData(NamedTuple):
     """The training data of a few clients, and their part of the Plan: a worker needs no more.
 
     The k-th of them is client clients[k]. Its data are the rows held[offsets[k]:offsets[k+1]] of
-    (X − shift)/scale, or of X itself if it holds codes. rows : role → (K, S, W), −1 = padding.
+    (X − shift)/scale, or of X itself if it holds codes. rows : role → (K, S, W), −1 = padding. weights :
+    (K,) their weights among all that are at work in the round.
     """
 
     clients: Array
@@ -30,10 +32,16 @@ class LocalData(NamedTuple):
     rows: Mapping[str, Array]
     steps: Array
     per_epoch: Array
+    weights: Array
     shift: Any
     scale: Any
     dtype: Any
     codes: bool = False
+
+    def participant(self, k: int) -> Participant:
+        """Return what an algorithm may know of the k-th client before it starts."""
+        n = self.offsets[k + 1] - self.offsets[k]
+        return Participant(int(self.clients[k]), int(n), float(self.weights[k]))
 
     def batch(self, role: str, k: int, t: int) -> Batch:
         """Return the k-th client's batch at step t: X (W, p)."""
@@ -66,6 +74,7 @@ class LocalData(NamedTuple):
             rows={role: rows[ks] for role, rows in self.rows.items()},
             steps=self.steps[ks],
             per_epoch=self.per_epoch[ks],
+            weights=self.weights[ks],
         )
 
     def subset_rows(self, ks: Sequence[int] | Array) -> "LocalData":
@@ -83,7 +92,9 @@ class LocalData(NamedTuple):
         return some._replace(X=some.features(some.held), shift=None, scale=None)
 
 
-def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> LocalData:
+def gather(
+    plan: Plan, federation: Federation, dtype: Any, keep: Array, weights: Array
+) -> LocalData:
     """Return the data of the clients `keep` (indices into the plan's cohort): a view of the source."""
     rows = [federation.train.rows_of(k) for k in plan.clients[keep]]
     return LocalData(
@@ -96,6 +107,7 @@ def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> Local
         {role: batches[keep] for role, batches in plan.rows.items()},
         plan.steps[keep],
         plan.per_epoch[keep],
+        weights,
         *federation.shift_and_scale,
         np.dtype(dtype),
         federation.source.vocabulary is not None,

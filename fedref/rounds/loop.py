@@ -29,7 +29,7 @@ def run_client(
     algorithm: AnyAlgorithm, model: Model, sent: Any, client_state: Any, data: LocalData, k: int
 ) -> Any:
     """Take the k-th client's local steps one by one and return its `local`: this defines a round."""
-    local = algorithm.start(model, sent, client_state)
+    local = algorithm.start(model, sent, client_state, data.participant(k))
     everything = cache(partial(data.all_rows, k))
     for t in range(int(data.steps[k])):
         local = algorithm.step(model, sent, local, *(data.batch(r, k, t) for r in algorithm.roles))
@@ -66,7 +66,8 @@ def run_round(
         return state, log
 
     client_states = [state.clients.get(int(k)) for k in plan.clients[keep]]
-    data = gather(plan, federation, dtype, keep)
+    at_work = Cohort(plan.clients[keep], plan.counts[keep], plan.sizes[keep], federation.clients)
+    data = gather(plan, federation, dtype, keep, at_work.weights(algorithm.weighting))
     outcomes, counts = (work or run_clients)(algorithm, model, sent, client_states, data)
     results = [outcome for outcome in outcomes if outcome is not None]
     log = log._replace(counts=counts, failed=len(outcomes) - len(results))

@@ -31,7 +31,8 @@ def run_stacked(
     Clients are sorted by their number of steps, so that those still at work are always a prefix.
     """
     order = np.argsort(-data.steps, kind="stable")
-    local = stack_shared([algorithm.start(model, sent, client_states[k]) for k in order])
+    starts = [algorithm.start(model, sent, client_states[k], data.participant(k)) for k in order]
+    local = stack_shared(starts)
     ended: list[Any] = [None] * len(order)
 
     def end(first: int, last: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from helpers import MODELS, make_batch, make_federation, play, same
 
 from fedref import spec
+from fedref.algorithm import Participant
 from fedref.algorithms.apfl import APFL, compose, expand_units, sum_over_units
 from fedref.algorithms.importance import synaptic_intelligence
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
@@ -28,6 +29,9 @@ def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round()
     assert [algorithm.server_metrics(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
 
 
+ALONE = Participant(0, 9, 1.0)
+
+
 @pytest.mark.parametrize("t", [0, 2])
 def test_si_path_sums_to_the_fall_of_the_loss(t):
     """For small steps −Σ_j ω_j is the change of the loss along w_S's path (the point of SI), here of
@@ -36,7 +40,7 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
     algorithm = APFL(importance="si", lr=1e-4, mu=0.0, init="continuous")
     D, w = make_batch(model, rng, 9), rng.normal(size=model.d)
     sent = algorithm.download(algorithm.initial(model, w)._replace(t=t, renew=True))
-    local, fall = algorithm.start(model, sent, None), 0.0
+    local, fall = algorithm.start(model, sent, None, ALONE), 0.0
     for _ in range(500):
         after = algorithm.step(model, sent, local, D)
         own = local.own if local.own else (np.full(4 + 3, 40.0), np.zeros(model.d))  # σ(40) = 1
@@ -48,7 +52,7 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
     result = algorithm.finish(model, sent, local, None, lambda: D)
     expected = synaptic_intelligence(local.si_path, local.w_s - w)
     np.testing.assert_array_equal(result.upload.importance, expected)
-    assert algorithm.start(model, sent._replace(renew=False), None).si_path is None
+    assert algorithm.start(model, sent._replace(renew=False), None, ALONE).si_path is None
 
 
 # -- output units

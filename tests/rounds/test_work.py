@@ -96,7 +96,7 @@ def round_of(model, epochs=5):
     federated, algorithm = make_federation(model, SIZES), FedAvg(lr=0.01)
     plan = make_plan(Sampling(3, epochs=epochs, batch_size=10), federated.train.sizes, 0, 0)
     sent = algorithm.download(start(algorithm, model).server)
-    data = gather(plan, federated, np.float64, np.arange(3))
+    data = gather(plan, federated, np.float64, np.arange(3), np.full(3, 1 / 3))
     return (algorithm, model, sent, [None] * 3, data), federated
 
 

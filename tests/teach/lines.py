@@ -199,7 +199,10 @@ def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
     server, states = it.initial(MODEL, W), [None, None]
     for _ in range(2):
         before, sent = server, it.download(server)
-        starts = [it.start(MODEL, sent, own) for own in states]
+        starts = [
+            it.start(MODEL, sent, own, algorithm.Participant(k, 4, 0.5))
+            for k, own in enumerate(states)
+        ]
         locals_ = [
             it.step(MODEL, sent, x, *[rows] * len(it.roles)) for x, rows in zip(starts, (D, D1))
         ]
@@ -208,7 +211,7 @@ def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
             for x, own, rows in zip(locals_, states, (D, D1))
         ]
         uploads = tree.stack([result.upload for result in results])
-        values = {"client_state": states[0]}
+        values = {"client_state": states[0], "client": algorithm.Participant(0, 4, 0.5)}
         server = it.combine(MODEL, server, uploads, COHORT)
         states = [result.client_state for result in results]
     return values | {

@@ -77,10 +77,11 @@ class Request(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The clients' part of a plan: rows, for each role, (K, S, W); steps and per_epoch (2, K)."""
+    """The clients' part of a plan: rows (K, S, W) for each role; steps, per_epoch (2, K); weights (K,)."""
 
     rows: tuple[Array, ...]
     steps: Array
+    weights: Array
 
 
 class ClientAnswer(NamedTuple):

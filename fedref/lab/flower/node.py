@@ -173,7 +173,7 @@ def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path)
     data = LocalData(
         request.clients[0], request.round, source.X, y, np.concatenate(held),
         offsets(own.train.sizes[places]), dict(zip(algorithm.roles, work.rows)), work.steps[0], work.steps[1],
-        *own.shift_and_scale, dtype, source.vocabulary is not None,
+        work.weights, *own.shift_and_scale, dtype, source.vocabulary is not None,
     )  # fmt: skip
     # a node may be a process a round, which knows no earlier one: own code is never stacked here
     how = {"stack": False} if is_own(algorithm) or is_own(model) else {}
@@ -193,6 +193,7 @@ def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
     check(work.rows, (rows,) * len(roles), "work.rows")
     most = min(batches.shape[1] for batches in work.rows)
     check(work.steps, Like(int, (2, K), [[0], [1]], [[most], [np.inf]]), "work.steps")
+    check(work.weights, Like(float, (K,), 0, 1), "work.weights")
 
 
 def without_state(result: ClientResult | None) -> ClientAnswer | None:

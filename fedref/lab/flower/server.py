@@ -176,7 +176,7 @@ def engine_over(nodes: Nodes, unit: Unit, head: Request) -> Engine:
                 rows = tuple(data.rows[role][at] for role in algorithm.roles)
                 requests[node] = head._replace(
                     round=data.round, clients=np.array([data.clients[at], rounds[at]]), sent=sent,
-                    work=Work(rows, np.array([data.steps[at], data.per_epoch[at]])),
+                    work=Work(rows, np.array([data.steps[at], data.per_epoch[at]]), data.weights[at]),
                 )  # fmt: skip
         one = data.subset_rows([0])._replace(steps=np.ones(1, np.int64))
         with np.errstate(all="ignore"):  # one step on the stand-in's rows, as an example for all
