@@ -9,8 +9,8 @@ and a toy: `python -m fedref.spec`. `fedref check` proves that everything else i
 same numbers to 1e-12.
 
 Part one was written from five texts in Chinese: the article for APFL, an unsigned tutorial for FedMAML,
-and for the others a text that retells the paper. A tag such as [apfl eq.5] is that equation of that
-text; the original may number it otherwise.
+and for the others a text that retells the paper. A tag in brackets, such as apfl eq.5, is that
+equation of that text; the original may number it otherwise.
 
     per-fedavg  Fallah, Mokhtari, Ozdaglar 2020    https://arxiv.org/abs/2002.07948
     fedprox     Li, Sahu, Zaheer et al. 2020       https://arxiv.org/abs/1812.06127
@@ -23,7 +23,7 @@ text; the original may number it otherwise.
 Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
 
                      the text has               here, and why
-    apfl line 20     t − z > 0                  t ≥ z: z is "the round in which it starts" [apfl §4.1.3]
+    apfl line 20     t − z > 0                  t ≥ z: z is "the round in which it starts" (§4.1.3)
     apfl line 21     M_k = 1                    m = σ(1) = 0.73: eq.3 keeps m in (0, 1) by a sigmoid
     apfl lines 11–12 renews F at once, and      F is renewed in the next round, whose clients send their
                      never resets the flag      importance: this round's did not. Then the flag is reset,

@@ -272,8 +272,26 @@ def test_the_readme_is_read_in_five_minutes():
     assert "fedref/spec.py" in "".join(README.splitlines()[:10])
 
 
+def test_the_map_has_the_lines_of_each_house():
+    sizes = {
+        p.relative_to(ROOT): p.read_text("utf-8").count("\n") for p in ROOT.glob("[ft]*/**/*.py")
+    }
+    spec, tests = sizes.pop(Path("fedref/spec.py")), Path("tests")
+    lab, package = Path("fedref/lab"), Path("fedref")
+    inside = {
+        top: sum(n for p, n in sizes.items() if top in p.parents) for top in (lab, package, tests)
+    }
+    shown = re.findall(r"^\| `(?:fedref|tests).* \| ([\d ]+) \|$", README, re.MULTILINE)
+    measured = [spec, inside[package] - inside[lab], inside[lab], inside[tests]]
+    for text, lines in zip(shown, measured, strict=True):
+        assert abs(int(text.replace(" ", "")) - lines) <= 0.1 * lines, lines
+
+
 def test_links_between_the_pages_and_files_resolve():
-    for page, text in PAGES.items():
+    pages = {p.relative_to(ROOT).as_posix(): p.read_text("utf-8") for p in ROOT.glob("*.md")}
+    for name in ("fedref/lab/flower", "data/vectors", "data/digits", "reproduce"):
+        pages[f"{name}/README.md"] = (ROOT / name / "README.md").read_text("utf-8")
+    for page, text in (PAGES | pages).items():
         for link in re.findall(r"\]\(([^)]+)\)", text):
             if not link.startswith("https://"):
                 path, _, anchor = link.partition("#")
