@@ -120,8 +120,8 @@ def first_parameters(case: Case) -> Array:
     return next(x for name, x in case.inputs.items() if name.startswith("state.server."))
 
 
-def show(value: Any) -> str:
-    """Return a value as text: numbers with five digits, batches as rows x → y, clients by their steps."""
+def show(value: Any, digits: int = 5) -> str:
+    """Return a value as text: numbers with so many digits, batches as rows x → y, clients by their steps."""
     match value:
         case spec.Batch(X, y):
             return ", ".join(f"{show(x)} → {label}" for x, label in zip(X, y))
@@ -129,16 +129,16 @@ def show(value: Any) -> str:
             batches = " | ".join("; ".join(map(show, step)) for step in steps)
             return f"client {k}, {len(data.y)} rows in all, with steps {batches}"
         case dict():
-            return ", ".join(f"{key}: {show(part)}" for key, part in value.items())
+            return ", ".join(f"{key}: {show(part, digits)}" for key, part in value.items())
         case tuple() | list():
-            return f"[{'; '.join(map(show, value))}]"
+            return f"[{'; '.join(show(part, digits) for part in value)}]"
         case str() | bool() | None:
             return str(value)
     x = np.asarray(value)
     if x.ndim and x.size > 1:
-        return f"({', '.join(map(show, x))})"
+        return f"({', '.join(show(part, digits) for part in x)})"
     number = x.item() if x.size else ""
-    return f"{number:.5g}" if isinstance(number, float) else str(number)
+    return f"{number:.{digits}g}" if isinstance(number, float) else str(number)
 
 
 def given_lines(case: Case) -> Iterator[tuple[str, str]]:

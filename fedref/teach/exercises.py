@@ -1,9 +1,7 @@
 """Exercises: a function of the specification in which one expression is missing.
 
-A student's file defines that function. It is tried on the worked example and on cases that Hypothesis
-draws: the function is called with what the specification calls it with, and must return the same. An
-answer that is wrong is told what it gives on the worked example and what is right there, and, if a known
-wrong expression gives the same on all cases, that in words. No verdict says the expression.
+A student's file defines that function. It is tried on a worked example with two parameters and on drawn
+cases: the function is called with what the specification calls it with, and must return the same.
 """
 
 import ast
@@ -11,65 +9,70 @@ import inspect
 import re
 import textwrap
 import tomllib
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
 import fedref.checks  # noqa: F401 (more rules for dual numbers)
 from fedref import spec
+from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.conformance.errata import MISTAKES, replace
 from fedref.judge import Case, answer
-from fedref.models import MLP
-from fedref.teach import example
-from fedref.teach.example import show
+from fedref.models import MLP, BinaryLogistic
+from fedref.sampling import stream
+from fedref.teach.example import RATES, pose_rounds, show
 
 #: What stands for the missing expression.
 GAP = "..."
-#: Seven parameters of three output units, so that a number in the place of a vector shows, and a unit in
-#: the place of a parameter; two rows in every batch, and one in none, so that a batch is not all the data.
-MODEL, WIDTH = MLP(2, (1,), 2, "tanh"), 2
-#: How many cases are drawn besides the worked example; the largest relative error of a right answer.
-DRAWN, EXACT = 12, 1e-9
-DIFFERS = "its numbers differ"
+#: The worked example's model, and that of every other drawn case: seven parameters of three output units,
+#: so that a number in the place of a vector shows, and a unit in the place of a parameter.
+MODELS = BinaryLogistic(2, bias=False), MLP(2, (1,), 2, "tanh")
+#: Rows of a batch; one row of each client is in no batch of a step, so that a batch is not all the data.
+WIDTH = 2
+#: How many cases are drawn; the first is the worked example.
+DRAWN = 8
+#: Step sizes that are drawn: a number of steps times one of them is never 1.
+STEP_SIZES = (0.3, 0.4, 0.6, 0.7, 0.8)
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A missing expression. subject : the call and algorithm whose cases reach the function.
+    """A missing expression. algorithm : the one whose rounds reach the function.
 
-    slips : wrong expression → what to say to it. minutes : an estimate, not measured in a class.
+    slips : wrong expression → what to say to it. terms : what an answer may be a sum of.
+    vary : arguments of the function that half of the cases have. minutes : an estimate.
     """
 
     name: str
     function: str
     missing: str
-    subject: Sequence[str] = field(hash=False)
+    algorithm: str
     trains: str
     before: str = ""
     minutes: int = 10
     slips: Mapping[str, str] = field(default_factory=dict, hash=False)
+    terms: Sequence[str] = field(default=(), hash=False)
+    vary: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def file(self) -> str:
         return self.name.replace("-", "_") + ".py"
 
-    @property
+    @cached_property
     def solution(self) -> Callable[..., Any]:
         """The function as the specification has it."""
         function: Callable[..., Any] = attrgetter(self.function)(spec)
         return function
 
-    @property
+    @cached_property
     def source(self) -> str:
         return textwrap.dedent(inspect.getsource(self.solution))
 
@@ -77,6 +80,11 @@ class Exercise:
     def name_of_function(self) -> str:
         """The function's name without its class."""
         return self.function.rpartition(".")[2]
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the expression is computed in rounds; its value is then not what is returned."""
+        return inspect.isgeneratorfunction(self.solution)
 
 
 def read(text: str, where: object) -> dict[str, Exercise]:
@@ -90,6 +98,9 @@ def read(text: str, where: object) -> dict[str, Exercise]:
             raise ConfigError(f"{where}: {name}: {error}") from None
         if times != 1:
             said = f"{one.missing!r} stands {times} times in {one.function}, expected once"
+            raise ConfigError(f"{where}: {name}: {said}")
+        if one.algorithm not in ALGORITHMS:
+            said = unknown("algorithm", one.algorithm, ALGORITHMS)
             raise ConfigError(f"{where}: {name}: {said}")
         exercises[name] = one
     return exercises
@@ -108,6 +119,20 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 # ---- calls: what the specification calls the function with ---------------------------------------
 
 
+def draw_case(algorithm: str, i: int) -> Case:
+    """Return the i-th case: two rounds of two clients with two or three steps, all numbers drawn."""
+    rng, model = stream(0, "exercise", i), MODELS[i % 2]
+    cls = ALGORITHMS[algorithm]
+    n = 2 * (WIDTH * len(cls().roles) + 1) + 1
+    names = [x.name for x in fields(cls) if x.name in RATES]
+    rates = dict(zip(names, rng.permutation(STEP_SIZES).tolist()))
+    w, X = (rng.choice([-1, 1], s) * rng.integers(1, 20, s) / 10 for s in (model.d, (n, 2)))
+    y = rng.permutation(np.arange(n) % 2)
+    return pose_rounds(
+        algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, rounds=2, steps=2 + i % 4 // 2
+    )
+
+
 def record_call(exercise: Exercise, case: Case) -> inspect.BoundArguments:
     """Return what the specification last calls the function with while it answers a case."""
     owner, _, name = exercise.function.rpartition(".")
@@ -115,95 +140,135 @@ def record_call(exercise: Exercise, case: Case) -> inspect.BoundArguments:
     calls: list[inspect.BoundArguments] = []
 
     def record(*arguments: Any, **options: Any) -> Any:
+        given = [list(x) if isinstance(x, Iterator) else x for x in arguments]
         kept = {name: keep(x) for name, x in options.items()}
-        calls.append(inspect.signature(right).bind(*map(keep, arguments), **kept))
-        return right(*calls[-1].args, **calls[-1].kwargs)
+        calls.append(inspect.signature(right).bind(*map(keep, given), **kept))
+        return right(*given, **options)
 
     with patch.object(home, name, record), np.errstate(all="ignore"):
         answer(case)
+    calls[-1].apply_defaults()
     return calls[-1]
 
 
 def keep(x: Any) -> Any:
-    """Return an argument that can be used again: rounds as a list, a training loss that stays."""
-    if isinstance(x, Iterator):
-        return list(x)
+    """Return an argument that can be used again: a training loss that stays, a number without a slope."""
     if isinstance(x, spec.Dual):  # while the specification differentiates
         return x.a
     return (lambda *_: 1.0) if inspect.isfunction(x) and x.__name__ == "<lambda>" else x
 
 
-def run(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    """Return what a function gives for copies of these arguments; of a generator the last state."""
-    given = deepcopy(bound)
+def run(function: Callable[..., Any], call: inspect.BoundArguments) -> Any:
+    """Return what a function gives for these arguments; of a generator every state."""
     with np.errstate(all="ignore"):
-        result = function(*given.args, **given.kwargs)
-        return list(result)[-1] if inspect.isgenerator(result) else result
+        result = function(*call.args, **call.kwargs)
+        return [deepcopy(x) for x in result] if inspect.isgenerator(result) else result
 
 
 @cache
 def calls_of(exercise: Exercise) -> list[inspect.BoundArguments]:
-    """Return the calls that an answer is tried on: the worked example first, then drawn cases."""
-    drawn: list[Case] = []
+    """Return the calls that an answer is tried on: the worked example first, then drawn cases.
 
-    def note(case: Case) -> bool:
-        drawn.append(case)
-        return False
-
-    find_case = partial(
-        example.find_case, exercise.subject[1], model=MODEL, width=WIDTH, spare=1, rounds=2, steps=2
-    )
-    find_case(note, DRAWN)
-    least = find_case(example.has_no_zero, example.DRAWS)
-    calls = [record_call(exercise, case) for case in filter(None, [least, *drawn])]
-    return [*calls, *(other for call in calls[:3] for other in vary_call(exercise, call))]
-
-
-def vary_call(exercise: Exercise, call: inspect.BoundArguments) -> Iterator[inspect.BoundArguments]:
-    """Yield the call with more steps, and with complex numbers, where the function takes them.
-
-    The judge's rounds have what an algorithm's defaults ask for; an answer may not rest on that.
+    Every other one has the arguments of `vary`: the judge's rounds have what an algorithm's defaults ask
+    for, and an answer may not rest on that. The last one has complex numbers, where the function takes them.
     """
-    given = call.arguments
-    if "steps" in given and isinstance(given["steps"], int):
-        yield with_arguments(call, steps=given["steps"] + 1)
-    floats = {k: x for k, x in given.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"}
-    if floats and all(isinstance(x, np.ndarray) for x in given.values()):
-        turned = with_arguments(call, **{k: x + 0.1j for k, x in floats.items()})
+    calls = [record_call(exercise, draw_case(exercise.algorithm, i)) for i in range(DRAWN)]
+    for call in calls[::3]:
+        call.arguments.update(exercise.vary)
+    given = calls[0].arguments
+    if all(isinstance(x, np.ndarray) for x in given.values()):
+        turned = {k: x + 0.1j if x.dtype.kind == "f" else x for k, x in given.items()}
+        call = calls[0].signature.bind(**turned)
         with suppress(Exception):
-            run(exercise.solution, turned)
-            yield turned
+            run(exercise.solution, call)
+            calls.append(call)
+    return calls
 
 
-def with_arguments(call: inspect.BoundArguments, **changed: Any) -> inspect.BoundArguments:
-    """Return a call with some arguments changed."""
-    return call.signature.bind(**{**call.arguments, **changed})
+class Moment(NamedTuple):
+    """One time that the expression is computed. names : what is in sight; value : what is right.
+
+    Where the expression is no part of a loop, the value is what the function returns.
+    """
+
+    call: inspect.BoundArguments
+    names: Mapping[str, Any]
+    value: Any
+
+
+@cache
+def moments_of(exercise: Exercise) -> list[Moment]:
+    """Return the times that the expression is computed, for each call; the worked example first."""
+    moments = []
+    noted = exercise.source.replace(exercise.missing, f"note(locals(), {exercise.missing})")
+    for call in calls_of(exercise):
+        seen = list[Moment]()
+
+        def note(names: dict[str, Any], value: Any, call: Any = call, seen: Any = seen) -> Any:
+            seen.append(Moment(call, dict(names), value))
+            return value
+
+        function = define(noted, exercise.name_of_function, {**vars(spec), "note": note})
+        result = run(function, call)
+        if not exercise.is_loop:
+            seen = [Moment(call, {**seen[-1].names, **call.arguments}, result)]
+        moments += seen[::-1][:4]  # those of the last steps: no state is what it begins with
+    return moments
+
+
+def define(text: str, name: str, scope: dict[str, Any], where: str = "spec") -> Callable[..., Any]:
+    """Run a text among these names and return the function that it defines."""
+    exec(compile(text, where, "exec", dont_inherit=True), scope)
+    function: Callable[..., Any] = scope[name]
+    return function
 
 
 # ---- a student's file ----------------------------------------------------------------------------
 
 
-def student_file(exercise: Exercise, formula: bool = False) -> str:
-    """Return the file that a student starts from. formula : with the docstring and the comments."""
-    text = exercise.source.replace(exercise.missing, GAP)
-    if not formula:
-        tree: Any = ast.parse(text)
-        body = tree.body[0].body
-        tree.body[0].body = body[ast.get_docstring(tree.body[0]) is not None :]
-        text = ast.unparse(tree)
-    call = calls_of(exercise)[0]
+def student_file(exercise: Exercise) -> str:
+    """Return the file that a student starts from."""
+    call, moment = calls_of(exercise)[0], moments_of(exercise)[0]
+    gives = "what is missing is" if exercise.is_loop else f"{exercise.name_of_function} returns"
     lines = [
         f"Exercise {exercise.name}: {exercise.trains}.", "",
         f"One expression of `{exercise.function}` in fedref/spec.py is missing: write it where {GAP} stands.",
         "f(w, D) is the mean loss on the batch D, f.grad(w, D) its gradient, f.hvp(w, v, D) its Hessian",
-        "times v; the table at the top of fedref/spec.py has every other name.", "",
-        f"Worked example, {MODEL!r}:",
-        *(f"    {name} = {show(x)}" for name, x in call.arguments.items() if not callable(x)),
-        "  gives", f"    {show(run(exercise.solution, call))}", "",
+        "times v; `fedref explain start` has every other name.", "",
+        f"Worked example, {MODELS[0]!r}. Where",
+        *(f"    {line}" for line in name_lines(exercise, moment)),
+        f"{gives} {show(moment.value)}", "",
         f"Then: fedref exercise check {exercise.file}",
     ]  # fmt: skip
+    assert moment.call is call
     head = '"""' + "\n".join(lines) + '\n"""\n\nfrom fedref.spec import *\n\n\n'
-    return head + text.rstrip() + "\n"
+    return head + bare_code(exercise.source.replace(exercise.missing, GAP)) + "\n"
+
+
+def bare_code(text: str) -> str:
+    """Return the code of functions as it is laid out, without docstrings and comments."""
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+            doc: Any = node.body[0]
+            lines[doc.lineno - 1 : doc.end_lineno] = [""] * (doc.end_lineno - doc.lineno + 1)
+    kept = (re.sub(r"\s*# .*", "", line) for line in lines)
+    return re.sub(r":\n\n+ ", ":\n ", "\n".join(kept)).strip()
+
+
+def name_lines(exercise: Exercise, moment: Moment) -> Iterator[str]:
+    """Yield the names in sight that the expression may be made of, each with its value."""
+    words = " ".join((exercise.missing, *exercise.terms, *exercise.slips))
+    used = dict.fromkeys(re.findall(r"(?<![\w.])[^\W\d]\w*", words))
+    for name, x in moment.names.items():
+        if name not in used or callable(x) or x is None:
+            continue
+        if isinstance(x, spec.Client):
+            yield f"client.data = {show(x.data)}"
+        elif isinstance(x, list) and x and isinstance(x[0], spec.Client):
+            yield f"weights(clients) = {show(moment.names['weights'](x))}"
+        else:
+            yield f"{name} = {show(x)}"
 
 
 def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> Exercise:
@@ -212,146 +277,3 @@ def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> 
         return find(first[1], exercises)
     wanted = "expected a file that `fedref exercise start` wrote"
     raise ConfigError(f"{where}: begins with no 'Exercise NAME:', {wanted}")
-
-
-# ---- the verdict ---------------------------------------------------------------------------------
-
-
-def verdict(
-    text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES
-) -> tuple[bool, list[str]]:
-    """Return whether a file's text is right, and the lines that say so. It runs the file."""
-    exercise = exercise_of(text, where, exercises)
-    name = exercise.name_of_function
-    try:
-        tree = ast.parse(text)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and node.value is ...:
-                return False, [f"not finished: line {node.lineno} still says {GAP}"]
-        if name not in [getattr(node, "name", "") for node in tree.body]:
-            return False, [f"{name} is not defined"]  # the specification's own is imported
-        function = define(text, name, {"__name__": "exercise", "__file__": where})
-    except (Exception, SystemExit) as error:
-        return False, [error_line(error, where)]
-    right = [run(exercise.solution, call) for call in calls_of(exercise)]
-    owner, _, name = exercise.function.rpartition(".")
-    with patch.object(getattr(spec, owner, spec), name, refuse_itself):
-        got = [outcome(function, call, where) for call in calls_of(exercise)]
-    if not any(map(fault, got, right)):
-        return True, ["right"]
-    return False, ["not right", *evidence(exercise, got, right)]
-
-
-def refuse_itself(*_: Any, **__: Any) -> Any:
-    """Stand in the place of the specification's own function while a student's runs."""
-    raise RuntimeError("this calls the specification's own function, which you are writing")
-
-
-def define(text: str, name: str, scope: dict[str, Any]) -> Callable[..., Any]:
-    """Run a text among these names and return the function that it defines."""
-    exec(compile(text, scope["__file__"], "exec", dont_inherit=True), scope)
-    function: Callable[..., Any] = scope[name]
-    return function
-
-
-def outcome(function: Callable[..., Any], call: inspect.BoundArguments, where: str) -> Any:
-    """Return what a function gives for a call; where it raises, the error as one line."""
-    try:
-        return run(function, call)
-    except (Exception, SystemExit) as error:
-        return error_line(error, where)
-
-
-def error_line(error: BaseException, where: str) -> str:
-    """Return an error in one line, with its line in the student's file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == where]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 0
-    said = (str(error).strip().splitlines() or [""])[0]
-    return f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"[:200].rstrip(": ")
-
-
-def leaves(x: Any, name: str = "what is returned") -> dict[str, Any]:
-    """Return the arrays and numbers of a result by their places in it."""
-    parts = (
-        x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, list | tuple) else None
-    )
-    if parts is None:
-        return {name: x}
-    return {
-        k: leaf for i, part in parts.items() for k, leaf in leaves(part, f"{name}[{i!r}]").items()
-    }
-
-
-def like(got: Any, right: Any) -> Any:
-    """Return a result with arrays in the place of lists of arrays, where the right one has arrays."""
-    if isinstance(right, np.ndarray) and isinstance(got, list | tuple):
-        with suppress(ValueError, TypeError):
-            return np.asarray(got)
-    if isinstance(right, list | tuple) and isinstance(got, list | tuple) and len(got) == len(right):
-        return type(right)(map(like, got, right))
-    return got
-
-
-def form(x: Any) -> str:
-    return (
-        f"numbers of shape {np.shape(x)}" if np.asarray(x).dtype.kind in "biufc" else repr(x)[:60]
-    )
-
-
-def fault(got: Any, right: Any) -> str:
-    """Return in words how two results differ, "" if they are equal to rounding."""
-    if isinstance(got, str) or isinstance(right, str):  # errors
-        alike = (
-            type(got) is type(right)
-            and got.partition(": ")[2][-40:] == right.partition(": ")[2][-40:]
-        )
-        return "" if alike else str(got)
-    one, other = leaves(like(got, right)), leaves(right)
-    if one.keys() != other.keys():
-        return f"{len(one)} values are returned, expected {len(other)}"
-    for name, want in other.items():
-        if form(one[name]) != form(want):
-            return f"{name}: {form(one[name])}, expected {form(want)}"
-    scale = max(np.max(np.abs(x), initial=0) for x in other.values())
-    gap = max(np.max(np.abs(one[name] - x), initial=0) for name, x in other.items())
-    return "" if gap <= EXACT * scale else DIFFERS
-
-
-def evidence(exercise: Exercise, got: Sequence[Any], right: Sequence[Any]) -> Iterator[str]:
-    """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
-    if words := known_mistake(exercise, got):
-        yield words
-    which, said = next(
-        (i, said) for i, pair in enumerate(zip(got, right)) if (said := fault(*pair))
-    )
-    if said != DIFFERS:
-        yield said
-    if not isinstance(got[which], str):
-        drawn = "it is right, but on a drawn case " if which else ""
-        if isinstance(right[which], np.ndarray) and right[which].dtype.kind == "c":
-            yield "it is right for real numbers, but loses the derivative: do without .real and abs"
-            return
-        yours, correct = show(got[which]), show(right[which])
-        if yours == correct and isinstance(right[which], np.ndarray):  # behind the digits shown
-            yours, correct = (
-                np.array2string(np.asarray(x[which]), precision=17) for x in (got, right)
-            )
-        both = f"yours gives {yours}, right is {correct}"
-        yield f"on the worked example {drawn}{both}"
-
-
-def known_mistake(exercise: Exercise, got: Sequence[Any]) -> str:
-    """Return what to say if a known wrong expression or line gives the same on all cases."""
-    right, missing = exercise.source, exercise.missing
-    known = {right.replace(missing, f"({wrong})"): said for wrong, said in exercise.slips.items()}
-    for name, mistake in MISTAKES.items():
-        if len(mistake.edits) == 1:
-            said = f"this is the known mistake {name!r}"
-            known.setdefault(replace(right, mistake.edits[0]), said)
-    for text, said in known.items():
-        function = define(text, exercise.name_of_function, {**vars(spec), "__file__": "spec"})
-        answers = (outcome(function, call, "") for call in calls_of(exercise))
-        if not any(map(fault, got, answers)):
-            return said
-    return ""

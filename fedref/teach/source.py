@@ -187,9 +187,9 @@ def decisions(module: ModuleType) -> str:
 
 
 @cache
-def spec_sections() -> dict[str, str]:
-    """Return the specification's sections by title, each with its code."""
-    _, *parts = re.split(r"^# -+ \d+\. (.*?) -+\n", inspect.getsource(spec), flags=re.M)
+def spec_sections(text: str = inspect.getsource(spec)) -> dict[str, str]:
+    """Return the specification's sections by title, each with its code. text : an edited one."""
+    _, *parts = re.split(r"^# -+ \d+\. (.*?) -+\n", text, flags=re.M)
     return {
         title: code.partition("# ====")[0].strip("\n")
         for title, code in zip(parts[::2], parts[1::2])
@@ -201,9 +201,10 @@ def paper_of_section(title: str) -> str:
     return re.findall(r"[\w-]+", title)[0].lower().replace("-", "_")
 
 
-def spec_code(paper: str) -> str:
+def spec_code(paper: str, *text: str) -> str:
     """Return the section of the specification about a paper's file, its loops first; "" if none is."""
-    sections = (text for name, text in spec_sections().items() if paper_of_section(name) == paper)
+    titles = spec_sections(*text).items()
+    sections = (code for title, code in titles if paper_of_section(title) == paper)
     parts = next(sections, "").split("\n\n\n")
     return "\n\n\n".join(sorted(parts, key=lambda part: ", rounds, " not in part[:200]))
 

@@ -1,55 +1,62 @@
 """Exercises: a right answer is never rejected, a wrong one never accepted, and the solution never shown."""
 
 import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedref.boundary.errors import ConfigError
-from fedref.teach import exercises
+from fedref.teach import exercises, verdict
 from fedref.teach.exercises import EXERCISES
 
 NAME = "answer.py"
+ANSWERS = tomllib.loads(Path(__file__).with_name("answers.toml").read_text("utf-8"))
 
 
-def fill(name, expression, formula=False):
-    """The file of an exercise with this expression in its gap."""
-    head, mark, code = exercises.student_file(EXERCISES[name], formula).rpartition('"""\n\nfrom')
-    return head + mark + code.replace("...", expression)
+def fill(name, text):
+    """The file of an exercise with this expression in its gap, or after ! in the place of its line."""
+    head, mark, code = exercises.student_file(EXERCISES[name]).rpartition('"""\n\nfrom')
+    code = (
+        re.sub(r"\S.*\.\.\..*", lambda _: text[1:], code)
+        if text[0] == "!"
+        else code.replace("...", text)
+    )
+    return head + mark + code
+
+
+def judged(name, text, seconds=10.0):
+    return verdict.verdict(fill(name, text), NAME, seconds=seconds)
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_the_right_answer_is_right_and_is_not_in_the_file(name):
+def test_right_answers_are_right_in_any_form_and_not_in_the_file(name):
     one = EXERCISES[name]
-    assert exercises.verdict(fill(name, f"1 * ({one.missing})"), NAME) == (True, ["right"])
-    for formula in (False, True):
-        text = exercises.student_file(one, formula)
-        assert one.missing not in text
-        assert "(0, 0) →" not in text  # the worked example has no zero
-
-
-#: Answers whose mistake has no name.
-MORE = {
-    "proximal": ["mu * norm(w - w_t)", "-mu"],
-    "meta-gradient": ["u + alpha * f.hvp(w, u, D2)", "f.grad(w, D)", "alpha", "u.sum()"],
-    "curvature": ["v", "self.grad(w, D)", "1j * v", "np.imag(v)"],
-    "hessian-free": ["f.grad(u, D2)", "delta * u", "(w + u) / 2"],
-    "step": ["w_k", "w_k - eta"],
-    "mask": ["2 * (w_s * sigmoid(a)[unit] + w_k)"],
-}
+    assert one.missing not in exercises.student_file(one)
+    for text in (one.missing, f"1 * ({one.missing})", *ANSWERS[name]["right"]):
+        assert judged(name, text) == (True, ["right"]), text
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name):
-    right, more = EXERCISES[name].missing, dict.fromkeys(MORE.get(name, ()), "")
-    for expression, words in (EXERCISES[name].slips | more).items():
-        accepted, lines = exercises.verdict(fill(name, expression), NAME)
+def test_wrong_answers_are_told_in_words_in_numbers_and_where(name):
+    one, wrong = EXERCISES[name], ANSWERS[name]["wrong"]
+    for text, words in (one.slips | wrong).items():
+        accepted, lines = judged(name, text, 0.5 if "while" in text else 10.0)
         said = "\n".join(lines)
-        assert not accepted
-        assert lines[0] == "not right"
-        assert words in lines or not words, (expression, said)
-        assert right not in said
-        assert ("yours gives" in said and "right is" in said) or "Error" in said
+        assert not accepted, text
+        assert words in said, (text, said)
+        assert not any(one.missing in line for line in lines if line[:8] != "yours is"), text
+        assert ("yours gives" in said and "right is" in said) or words, text
+        code = fill(name, text).splitlines()
+        for number in re.findall(r"line (\d+)", said):  # of what the student wrote
+            assert {*re.findall(r"\w+", code[int(number) - 1])} & {*re.findall(r"\w+", text)}, said
+
+
+def test_most_wrong_answers_have_words():
+    said = [words for one in ANSWERS.values() for words in one["wrong"].values()]
+    assert len(said) >= 150
+    assert sum(map(bool, said)) >= 0.95 * len(said)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +68,14 @@ def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name):
         (fill("proximal", "'a'"), "Error"),
         (fill("proximal", "exit()"), "SystemExit"),
         (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
+        (
+            fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n",
+            "endless",
+        ),
     ],
 )
 def test_what_does_not_run_is_said_in_a_line(text, said):
-    right, lines = exercises.verdict(text, NAME)
+    right, lines = verdict.verdict(text, NAME, seconds=0.5)
     assert not right
     assert said in "\n".join(lines)
 
@@ -73,7 +84,7 @@ OWN = """
 [server-step]
 function = "fedavgm"
 missing = "momentum * v + delta"
-subject = ["round", "fedavgm"]
+algorithm = "fedavgm"
 trains = "momentum on the server"
 [server-step.slips]
 "momentum * v" = "the change of this round is missing"
@@ -83,54 +94,43 @@ trains = "momentum on the server"
 def test_an_exercise_of_one_s_own():
     own = exercises.read(OWN, "mine.toml")
     text = exercises.student_file(own["server-step"])
-    assert exercises.verdict(text.replace("v = ...", "v = momentum * v + delta"), NAME, own)[0]
-    _, lines = exercises.verdict(text.replace("v = ...", "v = momentum * v"), NAME, own)
+    assert verdict.verdict(text.replace("v = ...", "v = momentum * v + delta"), NAME, own)[0]
+    _, lines = verdict.verdict(text.replace("v = ...", "v = momentum * v"), NAME, own)
     assert lines[1] == "the change of this round is missing"
-    for old, new in (("fedavgm", "fedavgn"), ("* v + delta", "* v - delta"), ("trains", "train")):
+    changes = ("fedavgm", "fedavgn"), ("* v + delta", "* v - delta"), ("trains", "train")
+    for old, new in (*changes, ('algorithm = "fedavgm', 'algorithm = "fedavgn')):
         with pytest.raises(ConfigError, match=r"mine\.toml: server-step"):
             exercises.read(OWN.replace(old, new, 1), "mine.toml")
 
 
-def judged(name, text):
-    """Return whether an answer in the place of the missing expression is right, and what is said."""
-    right, lines = exercises.verdict(fill(name, text), NAME)
-    return right, " ".join(lines)
+@pytest.mark.parametrize("name", EXERCISES)
+def test_examples_have_two_parameters_and_no_constant_that_hides_a_mistake(name):
+    moment = exercises.moments_of(EXERCISES[name])[0]
+    assert np.shape(moment.value)[-1] == 2
+    assert np.all(moment.value)
+    for moment in exercises.moments_of(EXERCISES[name]):
+        for rate in ("eta", "alpha", "mu", "lam"):
+            steps = len(moment.names["client"].steps) if "client" in moment.names else 1
+            assert np.all(steps * np.asarray(moment.names.get(rate, 0)) != 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("curvature", "self.hvp(w, v, D)", "the specification's own function"),
-        ("meta-sgd", "f(x[0] - x[1] * f.grad(x[0], S), Q)", "on a drawn case"),
-        ("mask", "(w_s * sigmoid(a)[unit] + w_k).real", "without .real"),
-        ("mask", "w_s * sigmoid(a.real)[unit] + w_k", "without .real"),
-    ],
-)
-def test_what_is_no_answer_is_refused(name, text, words):
-    right, said = judged(name, text)
-    assert not right
-    assert words in said
+def test_complex_numbers_are_asked_for_where_derivatives_need_them():
+    for text in ("(w_s * sigmoid(a)[unit] + w_k).real", "w_s * sigmoid(a.real)[unit] + w_k"):
+        right, lines = judged("mask", text)
+        assert not right
+        assert "without .real" in lines[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("proximal", "mu / 2 * norm(w - w_t) ** 2"),
-        ("meta-gradient", "[u_i - alpha * h for u_i, h in zip(u, f.hvp(w, u, D2))]"),
-        ("curvature", "gradient(lambda w: self.grad(w, D) @ v, w)"),
-    ],
-)
-def test_other_forms_of_an_answer_are_right(name, text):
-    assert judged(name, text) == (True, "right")
-
-
-def test_numbers_that_differ_far_behind_are_shown_with_all_digits():
-    _, said = judged(
-        "curvature", "(self.grad(w + 1e-6 * v, D) - self.grad(w - 1e-6 * v, D)) / 2e-6"
-    )
-    yours, right = re.search(r"yours gives (.*), right is (.*)", said, re.S).groups()
-    assert yours != right
+def test_a_drawn_case_that_refutes_is_shown_whole_and_digits_until_they_differ():
+    _, lines = judged("mask", "w_s * sigmoid(a[0]) + w_k")
+    said = "\n".join(lines)
+    assert "right on the worked example, but not where" in said
+    assert all(f"  {name} = (" in said for name in ("unit", "w_s", "a", "w_k"))
+    for text in ("w_s * sigmoid(a)[unit] + w_k + 1e-9", "w_s * sigmoid(a)[unit] + w_k * 1.001"):
+        _, lines = judged("mask", text)
+        yours, right = re.search(r"yours gives (.*), right is (.*)", lines[-1]).groups()
+        assert yours != right
 
 
 def test_an_array_for_a_tuple_is_taken():
-    assert np.array_equal(exercises.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])
+    assert np.array_equal(verdict.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])

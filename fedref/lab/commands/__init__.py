@@ -25,6 +25,7 @@ COMMANDS = {
     "exercise": f"{HERE}.exercise write a missing expression, and learn what yours gives",
     "exercise list": f"{HERE}.exercise:list_exercises list the exercises",
     "exercise start": f"{HERE}.exercise:start write the file of an exercise",
+    "exercise hunt": f"{HERE}.exercise:hunt plant a mistake in an algorithm, to be found by a test",
     "exercise check": f"{HERE}.exercise:check check a solution",
     "conformance": f"{HERE}.conformance:conformance test your own implementation against golden vectors",
     "data": f"{HERE}.data list, show, download and split data",

@@ -38,26 +38,34 @@ def test_a_file_is_checked_from_start_to_right(started, capsys):
 
 
 def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
-    others = [started.with_name(name) for name in ("b.py", "c.py", "d.py")]
+    others = [started.with_name(name) for name in ("b.py", "c.py", "d.py", "e.py")]
     for other in others:
         other.write_text(started.read_text("utf-8"), "utf-8")
     solve(started, RIGHT)
     solve(others[1], "0")
     others[1].write_text(others[1].read_text("utf-8") + "\nwhile True: pass\n")
     solve(others[2], "__import__('os')._exit(3)")
-    assert main("exercise", "check", *others, started, "--timeout", 10) == 1
-    first, second, third, last = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{others[0]}: not finished")
-    assert "an endless loop?" in second
-    assert third.startswith(f"{others[2]}: ")
-    assert last == f"{started}: right"
+    others[3].write_text("x = 1")
+    files = *others, started.with_name("none.py"), started
+    assert main("exercise", "check", *files, "--timeout", 4) == 2
+    lines = capsys.readouterr().out.splitlines()
+    said = ["not finished", "no answer after 4 s of computing", "the process died", "begins with no"]
+    for line, file, words in zip(lines, files, [*said, "No such file", "right"], strict=True):
+        assert line.startswith(f"{file}: ")
+        assert words in line
 
 
-def test_a_file_is_not_replaced_and_the_formula_is_asked_for(started, tmp_path, capsys):
+def test_a_file_is_not_replaced(started, capsys):
     assert "exists" in refused(capsys, "exercise", "start", "proximal", started.parent)
     assert "∇h_k" not in started.read_text("utf-8")
-    assert main("exercise", "start", "proximal", tmp_path, "--formula") == 0
-    assert "∇h_k" in (tmp_path / "proximal.py").read_text("utf-8")
+
+
+def test_a_hunt_is_written_and_checked(tmp_path, capsys):
+    assert main("exercise", "hunt", 7, "--out", tmp_path) == 0
+    assert "exists" in refused(capsys, "exercise", "hunt", 7, "--out", tmp_path)
+    test = tmp_path / "test_suspect.py"
+    assert main("exercise", "check", test) == 1
+    assert capsys.readouterr().out.startswith(f"{test}: not found\n  no test fails on the suspect\n")
 
 
 def test_the_solution_is_for_teachers_who_ask(capsys):
@@ -76,7 +84,7 @@ def test_exercises_of_one_s_own(tmp_path, capsys):
     path = tmp_path / "mine.toml"
     path.write_text(
         '[own]\nfunction = "compose"\nmissing = "w_s * sigmoid(a)[unit]"\n'
-        'subject = ["round", "apfl"]\ntrains = "a mask"\n'
+        'algorithm = "apfl"\ntrains = "a mask"\n'
     )
     assert main("exercise", "start", "own", tmp_path, "--exercises", path) == 0
     solve(tmp_path / "own.py", "sigmoid(a)[unit] * w_s")

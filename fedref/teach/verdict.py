@@ -1,0 +1,470 @@
+"""The verdict on a student's file: right, or what is known of its mistake. It never says the solution.
+
+What stands where an expression was missing is computed wherever the specification computes the right one,
+with the same names in sight. What differs is then told in words, if it is a known wrong expression or line,
+by its form, or by the signs and factors of its terms; and in numbers.
+"""
+
+import ast
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from copy import deepcopy
+from fractions import Fraction
+from functools import cache, reduce
+from inspect import BoundArguments
+from io import StringIO
+from itertools import combinations, takewhile
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from fedref import spec
+from fedref.conformance.errata import MISTAKES, TEXTS, replace
+from fedref.teach.example import show
+from fedref.teach.exercises import (
+    EXERCISES,
+    GAP,
+    Exercise,
+    Moment,
+    calls_of,
+    define,
+    exercise_of,
+    moments_of,
+    name_lines,
+    run,
+)  # fmt: skip
+
+#: The largest relative error of a right answer, and of one that is told to be nearly right.
+EXACT, NEAR = 1e-11, 1e-4
+DIFFERS = "its numbers differ"
+IN_PLACE = (
+    "which is still used: `a -= b` and `a[:] = b` change an array, `a = a - b` makes a new one"
+)
+NONE = "a function without `return` gives None, and so does `print`"
+#: How many moments with more than three numbers a sum of terms is tried on.
+LOOKED_AT = 8
+
+
+class OutOfTime(BaseException):
+    """A student's code has used up its time on the processor; no `except Exception` stops it."""
+
+
+@contextmanager
+def processor_time(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime after so many seconds on the processor, however busy the machine is."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTime(f"no answer after {seconds:g} s of computing: an endless loop? (--timeout)")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def verdict(
+    text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
+) -> tuple[bool, list[str]]:
+    """Return whether a file's text is right, and the lines that say so. It runs the file."""
+    exercise = exercise_of(text, where, exercises)
+    right_results(exercise), moments_of(exercise)  # before anything is patched
+    owner, _, name = exercise.function.rpartition(".")
+    refused = patch.object(getattr(spec, owner, spec), name, refuse_itself)
+    own_arrays = patch.object(spec, "gradient", writable_gradient)
+    try:
+        with own_arrays, processor_time(seconds), redirect_stdout(StringIO()), refused:
+            answer = read_answer(exercise, text, where)
+            if isinstance(answer, str):
+                return False, [answer]
+            if not any(whole_faults(exercise, answer)):
+                return True, ["right"]
+            return False, ["not right", *evidence(exercise, answer)]
+    except (Exception, SystemExit) as error:
+        return False, [error_line(error, where)]
+    except OutOfTime as error:
+        return False, [str(error)]
+
+
+def refuse_itself(*_: Any, **__: Any) -> Any:
+    """Stand in the place of the specification's own function while a student's runs."""
+    raise RuntimeError("this calls the specification's own function, which you are writing")
+
+
+def writable_gradient(f: Callable[..., Any], x: Any, gradient: Any = spec.gradient) -> Any:
+    """Return ∇f(x) as an array of its own: a student may change it in place."""
+    g = gradient(f, x)
+    return np.array(g) if isinstance(g, np.ndarray) else g
+
+
+# ---- what a student wrote ------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """part : the statements in the place of the one with the gap; line : theirs, in the file."""
+
+    function: Callable[..., Any]
+    part: Sequence[ast.stmt]
+    line: int
+    where: str
+
+
+def read_answer(exercise: Exercise, text: str, where: str) -> Answer | str:
+    """Run a file and return its answer, or what is missing in it."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value is ...:
+            return f"not finished: line {node.lineno} still says {GAP}"
+    defined = [node for node in tree.body if getattr(node, "name", "") == exercise.name_of_function]
+    if not defined:  # the specification's own is imported
+        return f"{exercise.name_of_function} is not defined"
+    names = {"__name__": "exercise", "__file__": where}
+    function = define(text, exercise.name_of_function, names, where)
+    part = differing_part(template_of(exercise), without_docstring(defined[-1]))
+    return Answer(function, part, part[-1].lineno if part else defined[-1].lineno, where)
+
+
+@cache
+def template_of(exercise: Exercise) -> list[ast.stmt]:
+    """Return the statements of the function, with the gap."""
+    return without_docstring(ast.parse(exercise.source.replace(exercise.missing, GAP)).body[0])
+
+
+def without_docstring(function: Any) -> list[ast.stmt]:
+    return list(function.body[ast.get_docstring(function) is not None :])
+
+
+def differing_part(right: Sequence[ast.stmt], own: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """Return the statements that differ, from as deep inside loops as they all stand."""
+
+    def alike(pairs: Any) -> int:
+        return sum(1 for _ in takewhile(lambda pair: ast.dump(pair[0]) == ast.dump(pair[1]), pairs))
+
+    first = alike(zip(right, own))
+    last = min(alike(zip(right[::-1], own[::-1])), min(len(right), len(own)) - first)
+    mine, theirs = right[first : len(right) - last], own[first : len(own) - last]
+    match mine, theirs:
+        case ([ast.For(body=body)], [ast.For(body=other)]) | (
+            [ast.If(body=body)],
+            [ast.If(body=other)],
+        ):
+            return differing_part(body, other)
+    return theirs
+
+
+def value_at(exercise: Exercise, answer: Answer, moment: Moment) -> Any:
+    """Return what a student's statements give there; where they raise, the error as one line."""
+    if not exercise.is_loop:
+        return outcome(answer.function, moment.call, answer.where)
+    gap: Any = next(x for part in template_of(exercise) for x in ast.walk(part) if has_gap(x))
+    target = ast.unparse(gap.targets[0])
+    names = {**answer.function.__globals__, **{k: deepcopy(x) for k, x in moment.names.items()}}
+    before = dict(names)
+    try:
+        with np.errstate(all="ignore"):
+            exec(compile(ast.Module(list(answer.part), []), answer.where, "exec"), names)
+    except (Exception, SystemExit) as error:
+        return error_line(error, answer.where, answer.line)
+    arrays = {k: x for k, x in moment.names.items() if isinstance(x, np.ndarray)}
+    changed = [k for k, x in arrays.items() if differ(before[k], x)]
+    return in_place(changed[0], answer.line) if changed else names.get(target)
+
+
+def has_gap(node: Any) -> bool:
+    """Return whether a statement sets a name to an expression with the gap."""
+    values = ast.walk(node) if isinstance(node, ast.Assign) else ()
+    return any(isinstance(x, ast.Constant) and x.value is ... for x in values)
+
+
+def outcome(function: Callable[..., Any], call: BoundArguments, where: str) -> Any:
+    """Return what a function gives for copies of these arguments; where it raises, the error as one line."""
+    given = deepcopy(call)
+    line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
+    try:
+        result = run(function, given)
+    except (Exception, SystemExit) as error:
+        return error_line(error, where)
+    changed = [k for k, x in call.arguments.items() if differ(given.arguments[k], x)]
+    return in_place(changed[0], line) if changed else result
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Return whether one of two copies has changed."""
+    return any(
+        isinstance(x, np.ndarray) and not np.array_equal(x, y)
+        for x, y in zip(leaves(one).values(), leaves(other).values())
+    )
+
+
+def in_place(name: str, line: int) -> str:
+    """Return what is wrong with changing an array that others hold."""
+    return f"line {line}: this changes {name} itself, {IN_PLACE}"
+
+
+def error_line(error: BaseException, where: str, line: int = 0) -> str:
+    """Return an error in one line, with its line in the student's file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == where and frame.lineno]
+    line = error.lineno or 0 if isinstance(error, SyntaxError) else lines[-1] if lines else line
+    said = (str(error).strip().splitlines() or [""])[0]
+    said += f" ({NONE})" * ("NoneType" in said)
+    return f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"[:240].rstrip(": ")
+
+
+# ---- how two results differ ----------------------------------------------------------------------
+
+
+def leaves(x: Any, name: str = "what is returned") -> dict[str, Any]:
+    """Return the arrays and numbers of a result by their places in it."""
+    parts = (
+        x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, list | tuple) else None
+    )
+    if parts is None:
+        return {name: x}
+    return {
+        k: leaf for i, part in parts.items() for k, leaf in leaves(part, f"{name}[{i!r}]").items()
+    }
+
+
+def like(got: Any, right: Any) -> Any:
+    """Return a result with arrays in the place of lists of arrays, where the right one has arrays."""
+    if isinstance(right, np.ndarray) and isinstance(got, list | tuple):
+        with suppress(ValueError, TypeError):
+            return np.asarray(got)
+    if isinstance(right, list | tuple) and isinstance(got, list | tuple) and len(got) == len(right):
+        return [like(*pair) for pair in zip(got, right)]
+    return got
+
+
+def form(x: Any) -> str:
+    if np.asarray(x).dtype.kind not in "biufc":
+        return repr(x)[:60]
+    return f"numbers of shape {np.shape(x)}" if np.shape(x) else "one number"
+
+
+def fault(got: Any, right: Any) -> str:
+    """Return in words how two results differ, "" if they are equal to rounding."""
+    if isinstance(got, str):  # an error
+        return got
+    one, other = leaves(like(got, right)), leaves(right)
+    if one.keys() != other.keys():
+        return f"{len(one)} values, expected {len(other)}"
+    for name, want in other.items():
+        if form(one[name]) != form(want):
+            return f"{form(one[name])}, expected {form(want)}"
+    scale = max(np.max(np.abs(x), initial=0) for x in other.values())
+    gap = max(np.max(np.abs(one[name] - x), initial=0) for name, x in other.items())
+    return "" if gap <= EXACT * scale else DIFFERS
+
+
+def equal(got: Any, other: Any) -> bool:
+    """Return whether two answers give the same, be it the same error."""
+    if isinstance(got, str) and isinstance(other, str):
+        return got.partition(": ")[2][-40:] == other.partition(": ")[2][-40:]
+    return not fault(got, other)
+
+
+# ---- what is known of a wrong answer -------------------------------------------------------------
+
+
+def whole_faults(exercise: Exercise, answer: Answer) -> Iterator[str]:
+    """Yield how what an answer returns differs from what is right, call by call."""
+    for call, right in right_results(exercise):
+        yield fault(outcome(answer.function, call, answer.where), right)
+
+
+@cache
+def right_results(exercise: Exercise) -> list[tuple[BoundArguments, Any]]:
+    """Return the calls, each with what the specification returns."""
+    return [(call, run(exercise.solution, call)) for call in calls_of(exercise)]
+
+
+def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
+    """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
+    moments = moments_of(exercise)
+    values = [value_at(exercise, answer, moment) for moment in moments]
+    faults = [fault(value, moment.value) for value, moment in zip(values, moments)]
+    which = next((i for i, said in enumerate(faults) if said), None)
+    if which is None:  # the expression is right, or is not to be found: whole results are compared
+        if any(isinstance(value, list) for value in values):
+            yield "the numbers are right, but in a list: what follows needs an array, np.array([...])"
+            return
+        yield next(filter(None, whole_faults(exercise, answer)))
+        return
+    value, moment, said = values[which], moments[which], faults[which]
+    if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
+        yield "it is right for real numbers, but loses the derivative: do without .real and abs"
+        return
+    if isinstance(value, str) and IN_PLACE in value:
+        yield said
+        return
+    words = known_mistake(exercise, values)
+    if words or (said == DIFFERS and (words := terms_that_differ(exercise, values))):
+        yield words
+    if isinstance(value, str):
+        yield said
+        return
+    if said != DIFFERS:
+        none = f" ({NONE})" * (value is None)
+        yield f"line {answer.line} gives {said}{none}"
+    if value is not None:
+        place = "on the worked example" if moment.call is moments[0].call else "where"
+        yours, right = both_texts(value, moment.value)
+        if place == "where":
+            yield "it is right on the worked example, but not where"
+            yield from (f"  {line}" for line in name_lines(exercise, moment))
+            place = "there"
+        yield f"{place} yours gives {yours}, right is {right}"
+
+
+def both_texts(yours: Any, right: Any) -> tuple[str, str]:
+    """Return both to the first digit that differs."""
+    texts = ((show(like(yours, right), n), show(right, n)) for n in (5, 7, 9, 11, 13, 17))
+    return next((pair for pair in texts if pair[0] != pair[1]), (show(yours), show(right)))
+
+
+def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:
+    """Return what to say if a known wrong expression or line gives the same everywhere."""
+    for text, said in known_answers(exercise).items():
+        with suppress(Exception):  # an edited line may raise anything
+            wrong = read_answer(exercise, text, "")
+            pairs = zip(values, moments_of(exercise))
+            if not isinstance(wrong, str) and all(
+                equal(value, value_at(exercise, wrong, moment)) for value, moment in pairs
+            ):
+                return said
+    return ""
+
+
+@cache
+def known_answers(exercise: Exercise) -> dict[str, str]:
+    """Return {the function with a known mistake: what to say to it}."""
+    head, source = "from fedref.spec import *\n", exercise.source
+    known = {
+        head + source.replace(exercise.missing, f"({wrong})"): said
+        for wrong, said in exercise.slips.items()
+    }
+    owner, _, name = exercise.function.rpartition(".")
+    for mistake in MISTAKES.values():
+        text = reduce(replace, mistake.edits, TEXTS[spec])
+        if source not in text and not owner:
+            start = text.index(f"\ndef {name}(")
+            own = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
+            if own != source:
+                known.setdefault(
+                    head + own, f"this is the known mistake {mistake.name!r}: {mistake.why}"
+                )
+    return known
+
+
+# ---- signs and factors ---------------------------------------------------------------------------
+
+
+def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
+    """Return which sign or factor is wrong, where an answer is a sum of the exercise's terms."""
+    situations = []
+    for moment, value in zip(moments_of(exercise), values):
+        terms = {text: term_at(text, moment) for text in exercise.terms}
+        vectors = [moment.value, like(value, moment.value), *terms.values()]
+        alike = len({np.shape(x) for x in vectors}) == 1 and all(map(np.any, terms.values()))
+        if np.size(moment.value) > 3 and alike:
+            situations.append((vectors[0], vectors[1], terms, numbers_in(moment)))
+    if len(situations) < 2 or not all(map(np.isrealobj, situations[0][:2])):
+        return ""
+    right, own, *both = zip(*situations[:LOOKED_AT])
+    terms, numbers = ({key: [d[key] for d in dicts] for key in dicts[0]} for dicts in both)
+    if all(np.abs(x - y).max() <= NEAR * np.abs(y).max() for x, y in zip(own, right)):
+        return "it is right to some digits only: an approximation, or a constant that is not exact"
+    if whole := find_sum(own, {"": right}, numbers):
+        c = whole[""]
+        return "all of it has the wrong sign" if c == "-1" else f"this is {c} times what is right"
+    said = find_sum(own, terms, numbers)
+    return describe_sum(said, find_sum(right, terms, numbers)) if said else ""
+
+
+def numbers_in(moment: Moment) -> dict[str, float]:
+    """Return the numbers in sight that may be factors, and how many rows each batch has."""
+    numbers = {name: x for name, x in moment.names.items() if isinstance(x, float) and x}
+    batches = {f"len({k}.y)": x for k, x in moment.names.items() if isinstance(x, spec.Batch)}
+    return numbers | {name: float(len(D.y)) for name, D in batches.items()}
+
+
+def term_at(text: str, moment: Moment) -> Any:
+    """Return the value of an expression where the missing one is computed."""
+    with np.errstate(all="ignore"):
+        return eval(text, {**vars(spec), **moment.names})
+
+
+def describe_sum(own: Mapping[str, str], right: Mapping[str, str]) -> str:
+    """Return what differs between two sums {term: coefficient}; a term that is missing is not named.
+
+    >>> describe_sum({"u": "1", "Hu": "alpha"}, {"u": "1", "Hu": "-alpha"})
+    'yours is u + alpha·Hu: the sign of Hu is wrong'
+    """
+    said = []
+    for term, c in own.items():
+        if term not in right:
+            said.append(f"{term} does not belong there")
+        elif right[term].removeprefix("-") != c.removeprefix("-"):
+            said.append(f"the factor of {term} should be {right[term]}")
+        elif right[term] != c:
+            said.append(f"the sign of {term} is wrong")
+    said += ["a term is missing"] * bool({*right} - {*own})
+    return f"yours is {sum_text(own)}" + f": {', '.join(said)}" * bool(said)
+
+
+def sum_text(terms: Mapping[str, str]) -> str:
+    """Return a sum with its signs."""
+    each = []
+    for term, c in terms.items():
+        size = c.removeprefix("-")
+        factor = "" if size == "1" else f"{size}·"
+        each.append(f"{'-' if size != c else '+'} {factor}{term}")
+    return " ".join(each).removeprefix("+ ")
+
+
+def find_sum(
+    values: Sequence[Any],
+    terms: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, Sequence[float]],
+) -> dict[str, str]:
+    """Return the terms whose sum the values are, each with the same simple factor everywhere, or {}."""
+    factors = {"": [1.0] * len(values)}
+    for name, xs in numbers.items():
+        factors[name] = list(xs)
+        factors |= {f"{name}²": [x * x for x in xs], f"1/{name}": [1 / x for x in xs]}
+        factors[f"(1 - {name})"] = [1 - x for x in xs]
+        for rows, ns in numbers.items():
+            if rows[:4] == "len(" != name[:4]:
+                factors[f"{name}/{rows}"] = [x / n for x, n in zip(xs, ns)]
+    for few in (1, 2, 3):
+        for some in combinations(terms, few):
+            columns = [
+                np.stack([np.ravel(terms[t][i]) for t in some], 1) for i in range(len(values))
+            ]
+            fits = [np.linalg.lstsq(A, np.ravel(x), rcond=None)[0] for A, x in zip(columns, values)]
+            rest = (np.abs(A @ c - np.ravel(x)).max() for A, c, x in zip(columns, fits, values))
+            if all(r <= 1e-8 * np.abs(x).max() for r, x in zip(rest, values)):
+                said = [tell_factor(cs, factors) for cs in zip(*fits)]
+                if all(said):
+                    return dict(zip(some, said))
+    return {}
+
+
+def tell_factor(cs: Sequence[float], factors: Mapping[str, Sequence[float]]) -> str:
+    """Return what the coefficients are everywhere: a simple fraction, or one times a known number; or ""."""
+    for name, xs in factors.items():
+        if not all(xs):
+            continue
+        q = Fraction(cs[0] / xs[0]).limit_denominator(8)
+        if q and abs(q.numerator) <= 8 and np.allclose(cs, float(q) * np.array(xs), 1e-6, 1e-12):
+            sign, size = "-" * (q < 0), str(abs(q))
+            if name[:2] == "1/":
+                return f"{sign}{size}{name[1:]}"
+            return sign + (f"{size}·{name}" if name and size != "1" else name or size)
+    return ""

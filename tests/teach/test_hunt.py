@@ -1,0 +1,100 @@
+"""The hunt: each planted mistake can be found, and only by a test that the right algorithm passes."""
+
+import itertools
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from fedref import spec
+from fedref.boundary.errors import ConfigError
+from fedref.judge import answer
+from fedref.teach import exercises, hunt
+
+SIGN = "the penalty's sign is turned"
+SEED = next(seed for seed in itertools.count() if hunt.choose(seed) == SIGN)
+TEST = """
+LINE = {line}
+
+from hypothesis import given, strategies as st
+
+@given(st.floats(0.1, 9), st.floats(-9, 9))
+def test_the_penalty_draws_to_the_server(mu, w):
+    f = Risk(lambda w, X: X @ w, logistic_loss, np.array([0, 1]))
+    D = Batch(np.array([[1.0]]), np.array([1]))
+    w, w_t = np.array([w]), np.array([0.0])
+    pull = prox_gradient(f, w, w_t, D, mu) - f.grad(w, D)
+    assert np.allclose(pull, {pull})
+"""
+
+
+def judged(line, pull="mu * w"):
+    _, page = hunt.hunt_files(SEED).values()
+    text = page.partition("#: The number")[0] + TEST.format(line=line, pull=pull)
+    return hunt.hunt_verdict(text, "test_suspect.py")
+
+
+def wrong_line():
+    suspect = hunt.hunt_files(SEED)["suspect.py"].splitlines()
+    return 1 + next(i for i, line in enumerate(suspect) if "f(w, D) - mu / 2" in line)
+
+
+def test_a_planted_line_is_found_by_a_test_and_its_smallest_case_is_counted():
+    found, lines = judged(wrong_line())
+    assert found, lines
+    assert "the case has" in lines[1]
+    assert int(lines[1].split()[3]) <= 7
+
+
+@pytest.mark.parametrize(
+    ("line", "pull", "said"),
+    [(0, "mu * w", "LINE is 0"), (1, "mu * w", "line 1 is right"), (5, "pull", "no test fails"),
+     (5, "-mu * w", "the right algorithm does not pass"), (5, "nobody", "the right algorithm does not pass")],
+)  # fmt: skip
+def test_what_is_not_found(line, pull, said):
+    found, lines = judged(line, pull)
+    assert not found
+    assert said in "\n".join(lines)
+
+
+def test_a_hunt_s_files():
+    files = hunt.hunt_files(SEED)
+    assert hunt.seed_of(files["test_suspect.py"]) == SEED
+    assert hunt.seed_of(files["suspect.py"]) is None
+    assert "#" not in files["suspect.py"]
+    found, lines = hunt.hunt_verdict(files["test_suspect.py"], "test_suspect.py")
+    assert (found, lines[0]) == (False, "not found")
+    assert not hunt.hunt_verdict('"""Hunt 3: x"""\nwhile True: pass', "t.py", 0.3)[0]
+    with pytest.raises(ConfigError, match="begins with no 'Hunt SEED:'"):
+        hunt.hunt_verdict("LINE = 1", "t.py")
+
+
+#: Seen only where a call is made that no round of an algorithm with its usual settings makes.
+SELDOM = {
+    "B without its root", "the Hessians are multiplied in the other order", "FedOpt with bias correction",
+    "only the last episode's gradient is sent", "SCAFFOLD without the server's step size",
+}  # fmt: skip
+
+
+def test_planted_mistakes_change_what_rounds_give():
+    unseen = set()
+    for name, (paper, _, wrong) in hunt.plantable().items():
+        names = dict(vars(spec))
+        exec(wrong, names)
+        labels = [
+            x
+            for x in exercises.ALGORITHMS
+            if exercises.ALGORITHMS[x].__module__.endswith(f".{paper}")
+        ]
+        seen = False
+        for label in labels:
+            case = exercises.draw_case(label, 1)
+            want = answer(case)
+            with patch.dict(vars(spec), {k: x for k, x in names.items() if callable(x)}):
+                try:
+                    got = answer(case)
+                except Exception:
+                    got = {}
+            seen |= any(not np.allclose(got.get(k, np.nan), x, 1e-9, 0) for k, x in want.items())
+        unseen |= set() if seen else {name}
+    assert len(unseen) < len(hunt.plantable()) / 4, unseen
