@@ -86,7 +86,17 @@ def find_combination(
     numbers = shared(
         [{**own, **more} for (_, own), more in zip(recorded, known or [{}] * len(works))]
     )
-    terms[RIGHT] = [np.asarray(x, float) for x in right]
+    return combine(wrong, right, terms, numbers)
+
+
+def combine(
+    wrong: Sequence[Any],
+    right: Sequence[Any],
+    terms: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, Sequence[float]],
+) -> Combination | None:
+    """Return the combination that the wrong answers are, of terms and numbers given for each situation."""
+    terms = {**terms, RIGHT: [np.asarray(x, float) for x in right]}
     sizes = [float(np.linalg.norm(x)) or 1.0 for x in wrong]
 
     def column(xs: Sequence[Any], entries: int = 10**9) -> Array:
@@ -109,7 +119,7 @@ def find_combination(
     for most in (1, 2, 3):
         for some in candidates(columns, target, most):
             each = [
-                [c * x for c, x in zip(factors.get(f, [1.0] * len(works)), terms[t])]
+                [c * x for c, x in zip(factors.get(f, [1.0] * len(wrong)), terms[t])]
                 for f, t in some
             ]
             A = np.stack([column(xs) for xs in each], 1)

@@ -11,11 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from copy import deepcopy
-from fractions import Fraction
 from functools import cache, reduce
 from inspect import BoundArguments
 from io import StringIO
-from itertools import combinations, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from fedref import spec
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
+from fedref.judge.terms import RIGHT, combine, sum_text
 from fedref.teach.example import show
 from fedref.teach.exercises import (
     EXERCISES,
@@ -369,35 +369,33 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
     """Return which sign or factor is wrong, where an answer is a sum of the exercise's terms."""
     situations = []
     for moment, value in zip(moments_of(exercise), values):
-        terms = {text: term_at(text, moment) for text in exercise.terms}
+        with np.errstate(all="ignore"):
+            terms = {t: eval(t, {**vars(spec), **moment.names}) for t in exercise.terms}
         vectors = [moment.value, like(value, moment.value), *terms.values()]
         alike = len({np.shape(x) for x in vectors}) == 1 and all(map(np.any, terms.values()))
         if np.size(moment.value) > 3 and alike:
-            situations.append((vectors[0], vectors[1], terms, numbers_in(moment)))
+            situations.append((*vectors[:2], terms, numbers_in(moment)))
     if len(situations) < 2 or not all(map(np.isrealobj, situations[0][:2])):
         return ""
     right, own, *both = zip(*situations[:LOOKED_AT])
     terms, numbers = ({key: [d[key] for d in dicts] for key in dicts[0]} for dicts in both)
     if all(np.abs(x - y).max() <= NEAR * np.abs(y).max() for x, y in zip(own, right)):
         return "it is right to some digits only: an approximation, or a constant that is not exact"
-    if whole := find_sum(own, {"": right}, numbers):
-        c = whole[""]
+    if whole := combine(own, right, {}, numbers):
+        c = whole.terms[RIGHT]
         return "all of it has the wrong sign" if c == "-1" else f"this is {c} times what is right"
-    said = find_sum(own, terms, numbers)
-    return describe_sum(said, find_sum(right, terms, numbers)) if said else ""
+    sums = [combine(xs, [*np.zeros_like(right)], terms, numbers) for xs in (own, right)]
+    ordered = [{t: x.terms[t] for t in terms if t in x.terms} if x else {} for x in sums]
+    return describe_sum(*ordered) if all(ordered) else ""
 
 
 def numbers_in(moment: Moment) -> dict[str, float]:
-    """Return the numbers in sight that may be factors, and how many rows each batch has."""
+    """Return the numbers in sight, also 1 minus them, and divided by the rows of each batch."""
     numbers = {name: x for name, x in moment.names.items() if isinstance(x, float) and x}
-    batches = {f"len({k}.y)": x for k, x in moment.names.items() if isinstance(x, spec.Batch)}
-    return numbers | {name: float(len(D.y)) for name, D in batches.items()}
-
-
-def term_at(text: str, moment: Moment) -> Any:
-    """Return the value of an expression where the missing one is computed."""
-    with np.errstate(all="ignore"):
-        return eval(text, {**vars(spec), **moment.names})
+    batches = {name: x for name, x in moment.names.items() if isinstance(x, spec.Batch)}
+    less = {f"(1 - {name})": 1 - x for name, x in numbers.items()}
+    each = {f"{k}/len({b}.y)": x / len(D.y) for k, x in numbers.items() for b, D in batches.items()}
+    return numbers | less | each
 
 
 def describe_sum(own: Mapping[str, str], right: Mapping[str, str]) -> str:
@@ -416,55 +414,3 @@ def describe_sum(own: Mapping[str, str], right: Mapping[str, str]) -> str:
             said.append(f"the sign of {term} is wrong")
     said += ["a term is missing"] * bool({*right} - {*own})
     return f"yours is {sum_text(own)}" + f": {', '.join(said)}" * bool(said)
-
-
-def sum_text(terms: Mapping[str, str]) -> str:
-    """Return a sum with its signs."""
-    each = []
-    for term, c in terms.items():
-        size = c.removeprefix("-")
-        factor = "" if size == "1" else f"{size}·"
-        each.append(f"{'-' if size != c else '+'} {factor}{term}")
-    return " ".join(each).removeprefix("+ ")
-
-
-def find_sum(
-    values: Sequence[Any],
-    terms: Mapping[str, Sequence[Any]],
-    numbers: Mapping[str, Sequence[float]],
-) -> dict[str, str]:
-    """Return the terms whose sum the values are, each with the same simple factor everywhere, or {}."""
-    factors = {"": [1.0] * len(values)}
-    for name, xs in numbers.items():
-        factors[name] = list(xs)
-        factors |= {f"{name}²": [x * x for x in xs], f"1/{name}": [1 / x for x in xs]}
-        factors[f"(1 - {name})"] = [1 - x for x in xs]
-        for rows, ns in numbers.items():
-            if rows[:4] == "len(" != name[:4]:
-                factors[f"{name}/{rows}"] = [x / n for x, n in zip(xs, ns)]
-    for few in (1, 2, 3):
-        for some in combinations(terms, few):
-            columns = [
-                np.stack([np.ravel(terms[t][i]) for t in some], 1) for i in range(len(values))
-            ]
-            fits = [np.linalg.lstsq(A, np.ravel(x), rcond=None)[0] for A, x in zip(columns, values)]
-            rest = (np.abs(A @ c - np.ravel(x)).max() for A, c, x in zip(columns, fits, values))
-            if all(r <= 1e-8 * np.abs(x).max() for r, x in zip(rest, values)):
-                said = [tell_factor(cs, factors) for cs in zip(*fits)]
-                if all(said):
-                    return dict(zip(some, said))
-    return {}
-
-
-def tell_factor(cs: Sequence[float], factors: Mapping[str, Sequence[float]]) -> str:
-    """Return what the coefficients are everywhere: a simple fraction, or one times a known number; or ""."""
-    for name, xs in factors.items():
-        if not all(xs):
-            continue
-        q = Fraction(cs[0] / xs[0]).limit_denominator(8)
-        if q and abs(q.numerator) <= 8 and np.allclose(cs, float(q) * np.array(xs), 1e-6, 1e-12):
-            sign, size = "-" * (q < 0), str(abs(q))
-            if name[:2] == "1/":
-                return f"{sign}{size}{name[1:]}"
-            return sign + (f"{size}·{name}" if name and size != "1" else name or size)
-    return ""

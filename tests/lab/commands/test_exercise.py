@@ -49,7 +49,12 @@ def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
     files = *others, started.with_name("none.py"), started
     assert main("exercise", "check", *files, "--timeout", 4) == 2
     lines = capsys.readouterr().out.splitlines()
-    said = ["not finished", "no answer after 4 s of computing", "the process died", "begins with no"]
+    said = [
+        "not finished",
+        "no answer after 4 s of computing",
+        "the process died",
+        "begins with no",
+    ]
     for line, file, words in zip(lines, files, [*said, "No such file", "right"], strict=True):
         assert line.startswith(f"{file}: ")
         assert words in line
@@ -65,7 +70,9 @@ def test_a_hunt_is_written_and_checked(tmp_path, capsys):
     assert "exists" in refused(capsys, "exercise", "hunt", 7, "--out", tmp_path)
     test = tmp_path / "test_suspect.py"
     assert main("exercise", "check", test) == 1
-    assert capsys.readouterr().out.startswith(f"{test}: not found\n  no test fails on the suspect\n")
+    assert capsys.readouterr().out.startswith(
+        f"{test}: not found\n  no test fails on the suspect\n"
+    )
 
 
 def test_the_solution_is_for_teachers_who_ask(capsys):
