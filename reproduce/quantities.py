@@ -342,7 +342,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "at the start": over_rounds("unseen_accuracy", start),
     "second half": over_rounds("unseen_accuracy", lambda t, y: later_half(y).mean()),
     "mean of clients": over_rounds("unseen_accuracy_mean", last),
-    "on validation clients": over_rounds("validation_accuracy", last),
+    "on validation clients": over_rounds("validation_clients_accuracy", last),
     "change on new clients": over_rounds("unseen_accuracy", change),
     "rounds to FedAvg's": cost_until("fedavg", "round"),
     "MB to FedAvg's": cost_until("fedavg", *SENT, scale=1e-6),
@@ -385,7 +385,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
 #: What chooses a method's rates.
 CHOICES: Mapping[str, Callable[[Record], float]] = {
-    "validation clients": lambda record: float(record.rows[-1]["validation_accuracy"]),
+    "validation clients": lambda record: float(record.rows[-1]["validation_clients_accuracy"]),
     "half of the clients": lambda record: mean_of_half(record, 0),
 }
 

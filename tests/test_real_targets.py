@@ -88,7 +88,7 @@ def test_the_command_says_the_loss_and_draws_it(here):
     assert main(*words, "--out", "a") == 0
     run = fedref.load_run("a")
     assert results.heading(run).startswith("Test loss, over 5 evaluated rounds")
-    header, first, _ = results.printed_table(run)
+    header, first, _ = run.summary().cells()
     losses = run.curve("fedavg", "test_loss")[1][0]
     assert header[1:4] == ["average", "minimum", "final"]
     assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]

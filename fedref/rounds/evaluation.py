@@ -253,7 +253,7 @@ def evaluate_unseen(
     accuracy, test_loss, train_loss = np.full((3, len(clients)), np.nan)
     sizes = np.zeros((2, len(clients)), np.int64)
     for i, k in enumerate(clients):
-        rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
+        rows = np.concatenate([part.rows_of(k) for part in federation.parts.values()])
         S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
         D = federation.batch(S, dtype)
         w = algorithm.personalised_params(model, sent, None, D if algorithm.adapts_on else None)

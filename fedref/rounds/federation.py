@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -99,7 +100,9 @@ def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Ar
 
 @dataclass(frozen=True)
 class Federation:
-    """N clients with train and test rows of one source. Features are (X − shift) / scale.
+    """N clients with train and test rows of one source, and some for validation, if `validation` is given.
+
+    Features are (X − shift) / scale.
 
     The source stays in its own dtype; only gathered batches become floating point.
     """
@@ -113,6 +116,13 @@ class Federation:
     shift: Array | float = 0.0
     scale: Array | float = 1.0
     client_names: tuple[str, ...] | None = None
+    validation: Part | None = None
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The parts by name: train, test, and validation if there is one."""
+        more = {} if self.validation is None else {"validation": self.validation}
+        return {"train": self.train, "test": self.test, **more}
 
     @property
     def clients(self) -> int:
@@ -127,12 +137,8 @@ class Federation:
     def subset(self, clients: Array) -> "Federation":
         """Return these clients (M,) alone, renumbered in the order given, with their names."""
         names = self.names
-        return replace(
-            self,
-            train=self.train.subset(clients),
-            test=self.test.subset(clients),
-            client_names=tuple(names[k] for k in clients.tolist()),
-        )
+        parts: dict[str, Any] = {name: part.subset(clients) for name, part in self.parts.items()}
+        return replace(self, **parts, client_names=tuple(names[k] for k in clients.tolist()))
 
     @cached_property
     def shift_and_scale(self) -> tuple[Array | None, Array | None]:
@@ -156,13 +162,13 @@ class Federation:
                 f"{self.source.name}: {len(self.source.X)} rows of X and {n} labels, "
                 "expected as many of both"
             )
-        for name, part in (("train", self.train), ("test", self.test)):
+        for name, part in self.parts.items():
             _check_part(name, part, n, self.source.name)
-        if len(self.test.offsets) != len(self.train.offsets):
-            raise DataError(
-                f"{self.clients} clients with training rows and {len(self.test.offsets) - 1} "
-                "with test rows, expected as many of both (a client without test rows has 0)"
-            )
+            if len(part.offsets) != len(self.train.offsets):
+                raise DataError(
+                    f"{self.clients} clients with training rows and {len(part.offsets) - 1} with "
+                    f"{name} rows, expected as many of both (a client without {name} rows has 0)"
+                )
         empty = np.flatnonzero(self.train.sizes == 0)
         if empty.size:
             raise DataError(
@@ -188,17 +194,19 @@ def _check_part(name: str, part: Part, n: int, source: str) -> None:
 
 
 def _check_leak(federation: Federation) -> None:
-    """Refuse a row that is both a training row, of any client, and a test row."""
-    trained = np.zeros(len(federation.source.y), bool)
-    trained[federation.train.rows] = True
-    leaks = np.flatnonzero(trained[federation.test.rows])
-    if leaks.size:
-        row = federation.test.rows[leaks[0]]
-        trainer = federation.train.owners[federation.train.rows == row][0]
-        raise DataError(
-            f"row {row} is a test row of client {federation.test.owners[leaks[0]]} and a training "
-            f"row of client {trainer}: expected every row in one part only"
-        )
+    """Refuse a row that is in two parts, of any client."""
+    for (name, part), (other, also) in combinations(federation.parts.items(), 2):
+        in_part = np.zeros(len(federation.source.y), bool)
+        in_part[part.rows] = True
+        leaks = np.flatnonzero(in_part[also.rows])
+        if leaks.size:
+            row = also.rows[leaks[0]]
+            holder = part.owners[part.rows == row][0]
+            word = "training" if name == "train" else name
+            raise DataError(
+                f"row {row} is a {other} row of client {also.owners[leaks[0]]} and a {word} row of "
+                f"client {holder}: expected every row in one part only"
+            )
 
 
 def _check_finite(federation: Federation) -> None:
@@ -219,7 +227,7 @@ def _check_finite(federation: Federation) -> None:
     # the extremes tell at once whether any value is not finite, without a mask of X's size
     if X.dtype.kind != "f" or not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
         return
-    for part in (federation.train, federation.test):
+    for part in federation.parts.values():
         for k, row in zip(part.owners, part.rows):
             bad = np.flatnonzero(~np.isfinite(X[row]))
             if bad.size:

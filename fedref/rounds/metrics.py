@@ -1,4 +1,4 @@
-"""Columns of measurements: one list for files, summaries and pictures."""
+"""The columns of measurements: one list of facts for files, summaries and pictures."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,17 +24,23 @@ PLACE = {
     "seed": Column("seed", "the seed of start, cohorts and batches"),
     "round": Column("communication round", "rounds done; 0 is the start"),
 }
+MEAN_OVER_CLIENTS = "the same, mean over clients"
+
+
+def with_mean(name: str, title: str, meaning: str, scale: float = 1.0) -> dict[str, Column]:
+    """Return a column over all rows, and NAME_mean, its mean over clients; "{}" is their place."""
+    return {
+        name: Column(title.format(""), meaning, scale),
+        f"{name}_mean": Column(title.format(", mean over clients"), MEAN_OVER_CLIENTS, scale),
+    }
+
+
 MEANS = {
-    "accuracy": Column("test accuracy (%)", "share of all test rows predicted right", PERCENT),
-    "accuracy_mean": Column(
-        "test accuracy, mean over clients (%)", "a client's share, mean over clients", PERCENT
+    **with_mean(
+        "accuracy", "test accuracy{} (%)", "share of all test rows predicted right", PERCENT
     ),
-    "test_loss": Column("test loss", "mean loss over all test rows, without L2"),
-    "test_loss_mean": Column("test loss, mean over clients", "test loss, mean over clients"),
-    "train_loss": Column("training loss", "mean loss over all training rows, without L2"),
-    "train_loss_mean": Column(
-        "training loss, mean over clients", "training loss, mean over clients"
-    ),
+    **with_mean("test_loss", "test loss{}", "mean loss over all test rows, without L2"),
+    **with_mean("train_loss", "training loss{}", "mean loss over all training rows, without L2"),
 }
 SUMS = {
     "bytes_down": Column("data sent down (MB)", "bytes from server to clients", MB),
@@ -48,16 +54,13 @@ SUMS = {
 }
 #: Columns that only some runs have.
 OPTIONAL = {
-    f"{kind}_accuracy{end}": Column(f"accuracy{of} {kind} clients (%)", meaning, PERCENT)
-    for kind, what in (
-        ("unseen", "accuracy on clients that never train (`unseen`)"),
-        ("validation", "the same for clients kept back for validation"),
-    )
-    for end, of, meaning in (
-        ("", " of", what),
-        ("_mean", ", mean over", "the same, mean over clients"),
-    )
-} | {
+    **with_mean("validation_accuracy", "validation accuracy{} (%)",
+                "share of validation rows predicted right (`split.validation`)", PERCENT),
+    **with_mean("validation_loss", "validation loss{}", "mean loss over validation rows"),
+    **with_mean("unseen_accuracy", "accuracy of unseen clients{} (%)",
+                "accuracy on clients that never train (`unseen`)", PERCENT),
+    **with_mean("validation_clients_accuracy", "accuracy of validation clients{} (%)",
+                "the same for clients kept back for validation", PERCENT),
     "gamma": Column("inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort"),
     "penalty": Column(
         "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort"
@@ -68,7 +71,7 @@ OPTIONAL = {
         "variance of the clients' gradients", "variance of the gradients (`dissimilarity`)"
     ),
     "renewed": Column("importance renewed", "1: APFL renews its importance after the round"),
-}
+}  # fmt: skip
 CLIENTS = {
     "client": Column("client", "its number"),
     "n_test": Column("test rows of a client", "test rows"),
@@ -86,19 +89,24 @@ COLUMNS: Mapping[str, Column] = {**PLACE, **MEANS, **SUMS, **OPTIONAL, **ALIASES
 #: The columns that are totals since round 0.
 TOTALS = tuple(SUMS)
 
-#: The columns of the table that a run prints.
-PRINTED = {
-    "average": "test accuracy in %, mean over evaluated rounds",
-    "maximum": "its largest value",
-    "minimum": "of real targets, whose numbers are the test loss: its smallest",
-    "final": "its value after the last round",
-    "... (clients)": "the same, mean over clients",
-    "unseen": "accuracy on clients that never train, last round",
-    "MB down, MB up": "10⁶ bytes to and from clients, all rounds; kB: 10³",
+#: The columns of summary.csv, of which the printed table shows some. Without a scale: that of the score.
+SUMMARY = {
+    "average": Column("average", "test accuracy in %, mean over evaluated rounds", 0),
+    "maximum": Column("maximum", "its largest value", 0),
+    "minimum": Column(
+        "minimum", "of real targets, whose numbers are the test loss: its smallest", 0
+    ),
+    "final": Column("final", "its value after the last round", 0),
+    "unseen": Column("unseen", "accuracy on clients that never train, last round", PERCENT),
+    "validation_accuracy": Column("validation", "accuracy on validation rows, last round", PERCENT),
+    "validation_loss": Column("validation loss", "loss on validation rows, last round"),
+    "test_loss": Column("test loss", "test loss, last round"),
+    "bytes_down": Column("MB down", "10⁶ bytes to clients, all rounds; kB: 10³", MB),
+    "bytes_up": Column("MB up", "10⁶ bytes from clients", MB),
 }
 NOTE = """\
 Unless a meaning says otherwise, means are over all rows alike. A cell is empty
 if it was not evaluated in that round. Bytes, gradients, products, operations,
 and stragglers, dropped and failed clients are totals since round 0. summary.csv
 holds the printed table, unrounded: NAME and its standard deviation NAME_sd over
-the seeds, accuracies as shares, bytes as bytes."""
+the seeds (sd, n − 1; of one seed none), accuracies as shares, bytes as bytes."""

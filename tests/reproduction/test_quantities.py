@@ -122,7 +122,7 @@ def test_of_single_clients() -> None:
 def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
     each = {0.1: (0.5, 0.7), 1.0: (0.65, 0.65), 10.0: (0.9, 0.9)}
     trials = [
-        pair("m", {"validation_accuracy": [v]}, seed, point={"lr": lr}, diverged=lr > 1)
+        pair("m", {"validation_clients_accuracy": [v]}, seed, point={"lr": lr}, diverged=lr > 1)
         for lr, values in each.items()
         for seed, v in enumerate(values)
     ]  # fmt: skip

@@ -57,6 +57,12 @@ BROKEN: dict[str, dict[str, object]] = {
     "train rows run from -1": {"train": part([0, -1], [1])},
     "client 1 has no training row": {"train": part([0, 1, 2], [])},
     "row 1 is a test row of client 0 and a training row of client 1": {"test": part([3, 1], [])},
+    "row 0 is a validation row of client 1 and a training row of client 0": {
+        "validation": part([], [0])
+    },
+    "row 3 is a validation row of client 1 and a test row of client 0": {
+        "validation": part([], [3])
+    },
     "2 clients with training rows and 1 with test rows": {"test": part([3])},
     "test offsets must climb": {"test": Part(np.array([3]), np.array([0, 2, 1]))},
     "train offsets must climb": {"train": Part(np.array([0, 1]), np.array([0, 1, 1]))},

@@ -16,7 +16,7 @@ MAX_LISTED = 5  # of more missing labels, only these are listed
 
 def statistics(federation: Federation) -> dict[str, Any]:
     """Return how many clients, samples and labels there are, and statistics of the clients' sizes."""
-    n = federation.train.sizes + federation.test.sizes
+    n = sum((part.sizes for part in federation.parts.values()), start=0 * federation.train.sizes)
     source = federation.source
     held = (histogram(federation) > 0).sum(0)
     labels = {"labels": len(source.labels), "labels a client": float(held.mean())}
@@ -28,8 +28,7 @@ def statistics(federation: Federation) -> dict[str, Any]:
         "min": int(n.min()),
         "median": float(np.median(n)),
         "max": int(n.max()),
-        "train": int(federation.train.sizes.sum()),
-        "test": int(federation.test.sizes.sum()),
+        **{name: len(part.rows) for name, part in federation.parts.items()},
         **({} if source.real else labels),
         "features": source.X.shape[1],
     }
@@ -51,10 +50,10 @@ def label_groups(source: Source) -> tuple[list[str], Array]:
 
 
 def histogram(federation: Federation) -> Array:
-    """Count each client's samples of each label, training and test together: (labels, N)."""
+    """Count each client's samples of each label, all parts together: (labels, N)."""
     (names, label), N = label_groups(federation.source), federation.clients
     counts = np.zeros(len(names) * N, np.int64)
-    for part in (federation.train, federation.test):
+    for part in federation.parts.values():
         counts += np.bincount(label[part.rows] * N + part.owners, minlength=len(counts))
     return counts.reshape(len(names), N)
 

@@ -4,7 +4,7 @@
      "source": {"name", "sha256", "rows"},     and "labels": the words for 0, 1, ..., if it has any;
                                                "columns": {"label", "client"}, if they were named
      "shift": number or [p numbers], "scale": ...,        features are (x − shift) / scale
-     "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],
+     "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],     "validation", too, if there is
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
                Python's json writes them}
 
@@ -61,7 +61,7 @@ def seal(manifest: dict[str, Any]) -> str:
 
 def manifest_of(federation: Federation) -> dict[str, Any]:
     """Return a federation's split as a manifest: values for JSON, as in the module's docstring."""
-    source, parts = federation.source, (federation.train, federation.test)
+    source, parts = federation.source, federation.parts
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "source": {
@@ -77,7 +77,7 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
         "shift": np.asarray(federation.shift).tolist(),
         "scale": np.asarray(federation.scale).tolist(),
         "clients": [
-            {"name": name} | {key: part.rows_of(k).tolist() for key, part in zip(PARTS, parts)}
+            {"name": name} | {key: part.rows_of(k).tolist() for key, part in parts.items()}
             for k, name in enumerate(federation.names)
         ],
     }
@@ -183,11 +183,13 @@ def from_manifest(
     p, clients = source.X.shape[1], manifest["clients"]
     shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
     with as_data_error(path, "lists train and test of rows and a name for every client"):
-        train, test = (part_of([client[part] for client in clients]) for part in PARTS)
+        held = (*PARTS, *["validation"] * ("validation" in clients[0]))
+        parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)
     federation = Federation(
-        source, train, test, manifest["rule"], MappingProxyType(manifest["parameters"]),
-        manifest["seed"], shift, scale, None if names == tuple(map(str, range(len(names)))) else names,
+        source, **parts, rule=manifest["rule"], parameters=MappingProxyType(manifest["parameters"]),
+        seed=manifest["seed"], shift=shift, scale=scale,
+        client_names=None if names == tuple(map(str, range(len(names)))) else names,
     )  # fmt: skip
     check_federation(federation, path, "a split that can be trained on")
     return federation

@@ -59,11 +59,22 @@ def train_sizes(sizes: Array, fraction: float) -> Array:
 
 def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[Part, Part]:
     """Divide each client's rows at random into (train, test); the order of rows is kept in both."""
+    return draw_rows(part, train_sizes(part.sizes, fraction), rng)
+
+
+def hold_back(part: Part, share: float, rng: np.random.Generator) -> tuple[Part, Part]:
+    """Divide each client's rows at random into (rest, round(share·n)); all stay if none would."""
+    held = np.round(share * part.sizes).astype(np.int64)
+    return draw_rows(part, np.where(held < part.sizes, part.sizes - held, part.sizes), rng)
+
+
+def draw_rows(part: Part, sizes: Array, rng: np.random.Generator) -> tuple[Part, Part]:
+    """Divide each client's rows at random into (sizes[k] of them, the others), in their order."""
     rank = np.empty(len(part.rows), np.int64)
     places = Part(np.arange(len(part.rows)), part.offsets)
     rank[shuffle_clients(places, rng).rows] = row_positions(part)
-    train = rank < np.repeat(train_sizes(part.sizes, fraction), part.sizes)
-    return keep_rows(part, train), keep_rows(part, ~train)
+    first = rank < np.repeat(sizes, part.sizes)
+    return keep_rows(part, first), keep_rows(part, ~first)
 
 
 def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) -> Part:

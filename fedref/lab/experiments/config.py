@@ -417,7 +417,8 @@ def split_table(table: Table) -> dict[str, Any]:
             more = ", ".join(with_dashes(key) for key in table if key != "rule")
             raise ConfigError(f"split {rule} is a manifest and takes no parameter, got {more}")
         return {"rule": rule}
-    seed = Entry("seed", int).check(table.get("seed", 0), "split")
+    seed = table.get("seed", 0)  # or that of the run
+    seed = seed if seed == "run" else Entry("seed", int).check(seed, "split")
     return {"rule": rule, "seed": seed, **parameters_of(rule, rest)}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.values import build, schema
 from fedref.lab.datasets import from_manifest, load, manifest_of, split, split_clients
+from fedref.lab.datasets.rules import with_validation
 from fedref.lab.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.lab.experiments import config, names
 from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
@@ -59,7 +60,8 @@ class Loader:
             return from_manifest(rule, here)
         source = self.source(data)
         if isinstance(source, Federation):
-            return source
+            share, seed = table.get("validation"), table["seed"]
+            return with_validation(source, share, seed) if share else source
         given = {key: value for key, value in table.items() if value is not None}
         return split(rule, source, given.pop("seed"), **given)
 
@@ -220,7 +222,7 @@ def number_classes_per_client(federation: Federation) -> Federation:
     source, y = federation.source, np.zeros_like(federation.source.y)
     holders = np.zeros(len(y), np.int64)
     for k in range(federation.clients):
-        rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
+        rows = np.concatenate([part.rows_of(k) for part in federation.parts.values()])
         y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
         holders[rows] += 1
     if (holders > 1).any():
@@ -241,7 +243,7 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     """
     e, loader = experiment, loader or Loader()
     rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
-    key = key_of(e.data, e.split, e.model, rest)
+    key = key_of(e.data, split_of(e), e.model, rest)
     loaded: LoadedExperiment = loader.load_once(key, lambda: load_all(experiment, loader))
     wanted, clients = e.clients_per_round or 1, loaded.federation.clients
     if wanted > clients and not all(algorithm.pooled for algorithm in e.algorithms.values()):
@@ -251,8 +253,14 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     return loaded
 
 
+def split_of(experiment: Experiment) -> Table:
+    """Return [split]; its seed may be that of the run."""
+    follows = experiment.split.get("seed") == "run"
+    return {**experiment.split, "seed": experiment.seeds[0]} if follows else experiment.split
+
+
 def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
-    whole = loader.federation(experiment.data, experiment.split)
+    whole = loader.federation(experiment.data, split_of(experiment))
     federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
     source = federation.source
@@ -266,16 +274,16 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
             f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "
             "test rows, which a split makes of clients with two rows or more"
         )
-    unseen, validation = None, np.zeros(0, np.int64)
+    unseen, kept_back = None, np.zeros(0, np.int64)
     if experiment.unseen:
-        train, validation, test = split_clients(federation.clients, federation.seed)
+        train, kept_back, test = split_clients(federation.clients, federation.seed)
         if not len(test):
             raise ConfigError(
                 f"unseen needs 10 clients or more, and there are only {federation.clients}"
             )
         unseen = (federation, test)
         federation = federation.subset(train)
-    return LoadedExperiment(whole, federation, model, unseen, validation)
+    return LoadedExperiment(whole, federation, model, unseen, kept_back)
 
 
 def resolve_experiment(
@@ -286,7 +294,8 @@ def resolve_experiment(
     Values that depend on the data are set, unless they differ over the sweep. Paths are absolute, so
     that a run can be resumed from another folder. say : is called if there are few clients.
     """
-    loaded = [load_experiment(unit.experiment, loader) for unit in units(experiment)]
+    work = units(experiment)
+    loaded = [load_experiment(unit.experiment, loader) for unit in work]
     data, table = dict(experiment.data), dict(experiment.split)
     swept = any(key.startswith(("data", "split")) for key in experiment.sweep)
     if table["rule"].endswith(".json"):
@@ -304,5 +313,6 @@ def resolve_experiment(
         if usual < USUAL_COHORT:
             say(f"clients-per-round is {usual}: there are no more clients")
     if not swept:  # the split need not be made again for the completed table
-        loader.kept[key_of(data, table)] = loaded[0].whole
+        for unit, one in zip(work, loaded):
+            loader.kept[key_of(data, split_of(replace(unit.experiment, split=table)))] = one.whole
     return replace(experiment, data=data, split=table, clients_per_round=usual)

@@ -6,36 +6,67 @@ files, the summary, the notebook's view and data frames are functions of them.
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from itertools import pairwise
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.boundary.errors import ConfigError, DataError, printable, unknown
+from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import Content, write_atomically
 from fedref.lab import plots
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, read_experiment
+from fedref.lab.experiments.loading import key_of
+from fedref.lab.experiments.summary import (
+    SENT,
+    Difference,
+    Score,
+    Summary,
+    markdown,
+    numbers_of,
+    paired_difference,
+    score_of,
+)
 from fedref.lab.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
-from fedref.lab.plots.tables import Row, Table, columns_of, group_rows, order_columns, spreads
+from fedref.lab.plots.tables import (
+    Row,
+    Table,
+    columns_of,
+    extremes,
+    group_rows,
+    mean_and_sd,
+    order_columns,
+)
 from fedref.models.numerics import Array
-from fedref.rounds.metrics import CLIENTS, MEANS, NOTE, OPTIONAL, PERCENT, PLACE, PRINTED, SUMS
+from fedref.rounds.metrics import (
+    CLIENTS,
+    COLUMNS,
+    MEAN_OVER_CLIENTS,
+    MEANS,
+    NOTE,
+    OPTIONAL,
+    PERCENT,
+    PLACE,
+    SUMMARY,
+    SUMS,
+)
 from fedref.sampling import Plan
 
 #: How many units the repr of a run names.
 SHOWN = 8
+#: The columns by which a point is chosen, where algorithms are compared by the others.
+VALIDATION = {"accuracy": "validation_accuracy", "test_loss": "validation_loss"}
 #: Training is slow if features differ in size by more than this factor, or are larger than this.
 RATIO, LARGE = 15.0, 10.0
 #: How many training rows the sizes of features are taken from.
 ROWS = 500
-#: How a mean is printed, by the scale of its column: accuracies in %, losses with four digits.
-FORMS = {PERCENT: ".2f", 1: "#.4g"}
 
 
 class Run(NamedTuple):
@@ -63,8 +94,34 @@ class Run(NamedTuple):
 
     def __str__(self) -> str:
         """Return the text that `fedref run` prints: the table, and a note on what it does not show."""
-        texts = heading(self), markdown(printed_table(self)), self.note, self.warning
+        texts = heading(self), str(self.summary()), *self.notes, self.note, self.warning
         return "\n\n".join(filter(None, texts))
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what ± does not hold, and on the choice of a point of the sweep."""
+        texts = list[str]()
+        points = Counter(label for label, _ in {(unit.label, unit.title) for unit in self.units})
+        if len(self.experiment.seeds) > 1 and self.experiment.split.get("seed") != "run":
+            texts.append(
+                "± holds start, cohorts and batches, not the split, which is the same in all seeds: with "
+                "--set split.seed=run it follows the seed."
+            )
+        if max(points.values()) > 1:
+            text = (
+                "The best test value of many points is no result: it was chosen on the test rows."
+            )
+            table = self.table()
+            column = VALIDATION[score_of(table).column]
+            if column not in table:
+                text += " With --set split.validation=0.1 each client has rows to choose by."
+            elif any(self.status_of(unit.title) == "done" for unit in self.units):
+                rows = self.best().summary([column, "final"])
+                for row, (name, validation, test) in zip(rows, rows.cells()[1:]):
+                    if points[row["algorithm"]] > 1:
+                        text += f"\nChosen by validation ({validation}): {name}, with test {test}."
+            texts.append(text)
+        return texts
 
     @property
     def warning(self) -> str:
@@ -108,40 +165,91 @@ class Run(NamedTuple):
         """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`."""
         return columns_of(self.rows(of, titled=True), self.columns(of))
 
-    def summary(self) -> list[Row]:
+    def summary(
+        self,
+        columns: str | Sequence[str] | None = None,
+        best: str | None = None,
+        digits: int = 2,
+    ) -> Summary:
         """Return summary.csv as rows, one for each algorithm and point of the sweep.
 
-        NAME : the mean over seeds. NAME_sd : its standard deviation. seeds : their number.
+        NAME : the mean over seeds. NAME_sd : its standard deviation, with n − 1. seeds : their number.
+        Printed, it is a table for a paper, also as `.to_latex()` and `.to_pandas()`: with these columns
+        (None: those that a run prints), accuracies in %, and the best of each in bold, if best="bold".
         """
         table = self.table()
-        name, best, scale = score_of(table)
-        unseen = [f"unseen_accuracy{end}" for end in ("", "_mean") if scale == PERCENT]
+        score = score_of(table)
         empty: Row = {k: None for k in self.columns() if k == "algorithm" or k.startswith("sweep.")}
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
         for title, seeds in group_rows(table).items():
-            numbers: dict[str, Array] = {}  # name → (mean, sd)
-            for end, column in (("", name), ("_clients", f"{name}_mean")):
-                values = spreads(seeds, column, best).T
-                numbers |= {f"{k}{end}": v for k, v in zip(("average", best, "final"), values)}
-            for end, column in zip(("", "_clients"), unseen):
-                if column in table:
-                    numbers[f"unseen{end}"] = spreads(seeds, column)[:, 2]
-            numbers["test_loss"] = spreads(seeds, "test_loss")[:, 2]
+            each = [numbers_of(rows, score) for rows in seeds.values()]
+            means, sds = mean_and_sd(np.array([[*numbers.values()] for numbers in each]))
             place = {k: v for k, v in units[title].columns.items() if k != "seed"}
-            status = self.status_of(title)
-            cells = {
-                k + end: float(x) for k, v in numbers.items() for end, x in zip(("", "_sd"), v)
-            }
-            sent = {
-                k: float(np.mean([t[k][-1] for t in seeds.values()]))
-                for k in ("bytes_down", "bytes_up")
-            }
-            if len(seeds) == 1:  # a single number has no deviation
-                cells |= {k: nan for k in cells if k.endswith("_sd")}
-            counts = {"status": status, "seeds": len(seeds)}
-            rows.append({**empty, **place, **counts, **cells, **sent, "title": title})
-        return rows
+            row = {**empty, **place, "status": self.status_of(title), "seeds": len(seeds)}
+            for name, mean, sd in zip(each[0], means.tolist(), sds.tolist()):
+                row |= {name: mean} if name in SENT else {name: mean, f"{name}_sd": sd}
+            rows.append(row | {"title": title})
+        return Summary(rows, score, columns, best, digits)
+
+    def best(self, by: str = "validation") -> "Run":
+        """Return the results of each algorithm at its best point of the sweep alone, after the last round.
+
+        by : "validation", the rows that `split.validation` keeps for it, or any column of metrics.csv.
+        What is reported of the point are test rows, on which it was not chosen.
+
+        >>> run.best().summary("final").to_latex()  # doctest: +SKIP
+        """
+        table = self.table()
+        column = VALIDATION[score_of(table).column] if by == "validation" else by
+        if column not in table:
+            hint = ": --set split.validation=0.1 gives each client rows to choose by"
+            known = {*table} - {*PLACE, "title", "diverged"}
+            missing = f"there are no values of {column}" + hint * by.startswith("validation")
+            raise ConfigError(missing if column in COLUMNS else unknown("column", by, known))
+        sign, chosen = -1 if "loss" in column else 1, dict[str, tuple[float, str]]()
+        for title, seeds in group_rows(table).items():
+            last = sign * np.mean([extremes(rows, column)[2] for rows in seeds.values()])
+            label = next(unit.label for unit in self.units if unit.title == title)
+            if self.status_of(title) == "done" and last > chosen.get(label, (-inf,))[0]:
+                chosen[label] = float(last), title
+        titles = {title for _, title in chosen.values()}
+        pairs = [(u, r) for u, r in zip(self.units, self.records) if u.title in titles]
+        if not pairs:
+            raise ConfigError(f"no unit is done with a {column}, expected one to choose")
+        return self._replace(units=[u for u, _ in pairs], records=[r for _, r in pairs])
+
+    def compare(
+        self, one: str, other: str | None = None, *, run: "Run | None" = None, column: str = "final"
+    ) -> Difference:
+        """Return the paired difference of two algorithms: same seeds, so the same cohorts and batches.
+
+        one, other : labels, or titles as "per-fedavg (alpha=0.1)". run : the run that holds `other`
+        (None: this one; other=None: the same label). column : of summary.csv.
+        """
+        second = run or self
+        data = [key_of(r.experiment.data, r.experiment.split) for r in (self, second)]
+        if data[0] != data[1]:
+            raise ConfigError("the runs have different data or splits, expected the same in both")
+        what = f"{one} − {other or one}, {column}"
+        score = score_of(self.table())
+        scale = SUMMARY[column.removesuffix("_clients")].scale or score.scale
+        numbers = self.series(one, column, score), second.series(other or one, column, score)
+        return paired_difference(*numbers, what, scale)
+
+    def series(self, name: str, column: str, score: Score) -> dict[int, float]:
+        """Return seed → the number in a column of summary.csv, of a label or a title."""
+        groups = group_rows(self.table())
+        titles = {unit.title for unit in self.units if name in (unit.label, unit.title)}
+        if len(titles) != 1:
+            some = ", ".join(sorted(titles)) or ", ".join(groups)
+            what = f"{name} has several points" if titles else f"no algorithm is called {name}"
+            raise ConfigError(f"{what}, expected one of {some}")
+        numbers = {seed: numbers_of(rows, score) for seed, rows in groups[titles.pop()].items()}
+        for known in numbers.values():
+            if column not in known:
+                raise ConfigError(unknown("column", column, known))
+        return {int(seed): known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
         """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)"."""
@@ -241,7 +349,8 @@ class Run(NamedTuple):
 
     def write(self, directory: Path) -> None:
         """Write metrics.csv, clients.csv, summary.md and summary.csv, each whole or not at all."""
-        rows, summary = self.summary(), markdown(printed_table(self))
+        rows = self.summary()
+        summary = "\n\n".join([str(rows), *self.notes])
         for change in run_directory.changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
         tables: dict[str, Content] = {
@@ -257,10 +366,10 @@ class Run(NamedTuple):
         """Return the table, its note and the curves as HTML, for a notebook."""
 
         table = ""
-        for i, row in enumerate(printed_table(self)):
+        for i, row in enumerate(self.summary().cells()):
             tag = "td" if i else "th"
             table += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-        below = f"<p>{escape(self.note)}</p>" * bool(self.note)
+        below = "".join(f"<p>{escape(text)}</p>" for text in (*self.notes, self.note) if text)
         picture = plots.as_html(plots.curves(self.table()))
         return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
 
@@ -303,47 +412,10 @@ def idle_rounds(record: Record) -> int:
 # ---- the table at the end ------------------------------------------------------------------------
 
 
-def score_of(table: Table) -> tuple[str, str, int]:
-    """Return (column, its best value, scale) by which algorithms are compared: real targets have a loss."""
-    labels = np.isfinite(table["accuracy"]).any()
-    return ("accuracy", "maximum", PERCENT) if labels else ("test_loss", "minimum", 1)
-
-
-def printed_table(run: Run) -> list[list[str]]:
-    """Return the table as text cells, header first: accuracies in %, with ± if there are more seeds.
-
-    The final accuracy on unseen clients has columns if it was measured.
-    """
-    rows = run.summary()
-    _, best, scale = score_of(run.metrics)
-    ends = ("", "_sd") if len(run.experiment.seeds) > 1 else ("",)
-    names = [
-        *((name, end) for end in ("", "_clients") for name in ("average", best, "final")),
-        *(("unseen", end) for end in ("", "_clients") if "unseen" in rows[0]),
-    ]
-    sent = [[row["bytes_down"], row["bytes_up"]] for row in rows]
-    unit, size = ("kB", 1e3) if any(0 < b < 5e3 for pair in sent for b in pair) else ("MB", 1e6)
-    table = [
-        [
-            row["title"] + f" ({row['status']})" * (row["status"] != "done"),
-            *(
-                " ± ".join(
-                    f"{scale * row[a + b + end]:{FORMS[scale]}}"
-                    for end in ends[: 1 if row["seeds"] == 1 else 2]
-                )
-                for a, b in names
-            ),
-            *(f"{b / size:.2f}" for b in pair),
-        ]
-        for row, pair in zip(rows, sent)
-    ]
-    titles = [name + " (clients)" * bool(end) for name, end in names]
-    return [["algorithm", *titles, f"{unit} down", f"{unit} up"], *table]
-
-
 def heading(run: Run) -> str:
     """Return the line above the table, which says what its numbers are."""
     name, _, scale = score_of(run.metrics)
+    seeds = len(run.experiment.seeds)
     evaluated = {
         tuple(row["round"] for row in record.rows if row.get(name) is not None)
         for record in run.records
@@ -353,7 +425,9 @@ def heading(run: Run) -> str:
         (rounds,) = evaluated
         over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
     what = "Test accuracy in %" if scale == PERCENT else "Test loss"
-    return f"{what}, over {over}; (clients): mean over clients"
+    return f"{what}, over {over}; (clients): mean over clients" + (
+        f"; ± sd, n − 1, over {seeds} seeds" * (seeds > 1)
+    )
 
 
 def note_on_scales(loaded: LoadedExperiment) -> str:
@@ -387,27 +461,11 @@ def write_csv(rows: Iterable[Row], columns: list[str], stream: IO[bytes]) -> Non
     text.detach()
 
 
-def markdown(rows: list[list[str]], left: int = 1) -> str:
-    """Return an aligned Markdown table; its first `left` columns are names or text.
-
-    Characters with a meaning in Markdown or HTML are escaped.
-    """
-    special = str.maketrans({"|": r"\|", "<": "&lt;"})
-    rows = [[printable(cell).translate(special) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    rule = ["-" * (w + 2) if i < left else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
-    lines = [
-        " | ".join(f"{c:{'<>'[i >= left]}{w}}" for i, (c, w) in enumerate(zip(row, widths)))
-        for row in rows
-    ]
-    head, *body = (f"| {line} |" for line in lines)
-    return "\n".join([head, f"|{'|'.join(rule)}|", *body])
-
-
 def columns_help() -> str:
     """Explain the columns of the printed table and of both files, as Markdown 80 characters wide."""
     tables = {
-        "the printed table": PRINTED,
+        "the printed table": {c.title: c.meaning for c in SUMMARY.values()}
+        | {"... (clients)": MEAN_OVER_CLIENTS},
         "metrics.csv": {k: c.meaning for k, c in {**PLACE, **MEANS, **SUMS, **OPTIONAL}.items()},
         "clients.csv": {k: c.meaning for k, c in {**PLACE, **CLIENTS}.items()},
     }

@@ -102,7 +102,7 @@ class LoadedExperiment(NamedTuple):
     federation: Federation  # the clients that train and are tested
     model: Model
     unseen: tuple[Federation, Array] | None  # all clients, and which are tested but never train
-    validation: Array  # which of all clients are kept back to choose hyperparameters by
+    validation_clients: Array  # which of all clients are kept back to choose hyperparameters by
 
 
 class Record(NamedTuple):
@@ -258,9 +258,19 @@ def evaluate_round(
         parts = (federation.train.rows_of(k) for k in range(federation.clients))
         batches = [federation.batch(rows, dtype) for rows in parts]
         row["B"], row["variance"] = dissimilarity(model, w, batches)
+    if due and federation.validation is not None:
+        held = evaluate(
+            algorithm, model, state, replace(federation, test=federation.validation),
+            experiment.plan_of(federation.clients), round=t, seed=unit.seed, dtype=dtype, train=False,
+        )  # fmt: skip
+        row |= mean_columns("validation_accuracy", held.accuracy, held.n_test)
+        row |= mean_columns("validation_loss", held.test_loss, held.n_test)
     if due and loaded.unseen:
         everyone, tested = loaded.unseen
-        for name, clients in (("unseen", tested), ("validation", loaded.validation)):
+        for name, clients in (
+            ("unseen", tested),
+            ("validation_clients", loaded.validation_clients),
+        ):
             new = evaluate_unseen(
                 algorithm, model, state, everyone, clients,
                 support=experiment.unseen, seed=unit.seed, dtype=dtype,

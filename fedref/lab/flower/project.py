@@ -58,6 +58,8 @@ def write_app(
         whole = load_experiment(experiment, loader).whole
         if whole.source.real:
             raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
+        if whole.validation is not None:
+            raise ConfigError(f"{whole.source.name} has validation rows, expected none over Flower")
         clients = whole.clients
         holders = assign_clients(clients, nodes)
         for i, node_clients in enumerate(holders):

@@ -241,6 +241,8 @@ def check_experiment(experiment: Experiment) -> None:
     refused = {
         "dissimilarity needs": experiment.dissimilarity,
         "unseen needs": experiment.unseen > 0,
+        "split.validation needs": bool(experiment.split.get("validation")),
+        "split.seed=run changes": experiment.split.get("seed") == "run",
         f"classes={experiment.classes} needs": experiment.classes != "all",
     } | {
         f"sweep.{key} changes": key.partition(".")[0] in ("data", "split")

@@ -28,7 +28,7 @@ from fedref.boundary.style import (
     sign,
     wrap_label,
 )
-from fedref.lab.plots.tables import Table, columns_of, group_rows, spreads
+from fedref.lab.plots.tables import Table, columns_of, extremes, group_rows, mean_and_sd
 from fedref.models.numerics import Array
 from fedref.rounds.metrics import CLIENTS, COLUMNS, PERCENT, Column
 
@@ -192,7 +192,7 @@ def draw_curves(
             t, in_y, in_x = np.intersect1d(t, other, return_indices=True)
             x, y = xs[:, in_x].mean(0), y[:, in_y]
         if t.size:
-            lines.append((series, t, x, y.mean(0), y.std(0)))
+            lines.append((series, t, x, *mean_and_sd(y)))
     means = np.concatenate([*(mean for *_, mean, _ in lines), np.zeros(0)])
     log = column.scale != PERCENT and bool(means.size and 0 < 1000 * means.min() < means.max())
     axes.set_yscale("log" if log else "linear")
@@ -280,14 +280,15 @@ def bars(
     reference : title → (average, maximum) in the paper, accuracies as fractions.
     """
     drawn, column = series_of(table, reference), one_column(metrics, table)
-    values = column.scale * np.array([spreads(s.seeds, *column.parts)[:, :2] for s in drawn])
+    each = [np.array([extremes(t, *column.parts) for t in s.seeds.values()]) for s in drawn]
+    values = column.scale * np.array([mean_and_sd(x)[:, :2] for x in each])
     in_paper = column.scale * np.array([reference.get(s.title, (np.nan, np.nan)) for s in drawn])
     spread = spread_label(drawn)
     with context(STYLE):
         figure, (axes,) = frame((1, 1), (6.2, 0.42 * len(drawn) + 1.1), title)
         for i in range(2):
             y, mean = np.arange(len(drawn)) + 0.4 * i - 0.2, values[:, 0, i]
-            sd = np.where([len(s.seeds) > 1 for s in drawn], values[:, 1, i], np.nan)
+            sd = values[:, 1, i]
             axes.barh(y, mean, 0.4, **BARS[i], edgecolor="black", linewidth=0.7)
             axes.errorbar(mean, y, xerr=sd, fmt="none", ecolor="black", capsize=3, elinewidth=1.4)
             axes.plot(in_paper[:, i], y, color="black", **TICK)
@@ -338,7 +339,8 @@ def clients(
             axes.axvline(x.mean(), color="black", linestyle=(0, (4, 2)), linewidth=1.2)
             form = ".1f" if percent else ".3g"
             axes.set_title(
-                f"{series.name}\nmean {x.mean():{form}}, sd {x.std():{form}}", fontsize=9
+                f"{series.name}\nmean {x.mean():{form}}, sd, n − 1: {x.std(ddof=len(x) > 1):{form}}",
+                fontsize=9,
             )
             axes.grid(visible=False, axis="x")
         for axes in panels[len(drawn) - across : len(drawn)]:
@@ -372,4 +374,4 @@ def spread_label(drawn: Iterable[Series]) -> str:
     """Return the legend's text for a band or an error bar; "" if there is one seed."""
     counts = {len(series.seeds) for series in drawn}
     number = f"{counts.pop()} " if len(counts) == 1 else ""
-    return "" if number == "1 " else f"±1 sd over {number}seeds"
+    return "" if number == "1 " else f"±1 sd, n − 1, over {number}seeds"

@@ -53,12 +53,20 @@ def group_rows(table: Table) -> dict[str, dict[Any, Table]]:
     }
 
 
-def spreads(seeds: Mapping[Any, Table], name: str, best: str = "maximum") -> Array:
-    """Return a column's average over rounds, its best and its last value: mean, sd over seeds (2, 3)."""
-    extreme, values = np.max if best == "maximum" else np.min, []
-    for rows in seeds.values():
-        series = rows[name][~np.isnan(rows[name])]
-        series = series if series.size else np.full(1, np.nan)
-        values.append((np.mean(series), extreme(series), series[-1]))
+def extremes(rows: Table, name: str, best: str = "maximum") -> tuple[float, float, float]:
+    """Return the average over rounds of a column of one unit, its best value, and its last one."""
+    series = rows[name][~np.isnan(rows[name])]
+    if not series.size:
+        return (np.nan,) * 3
+    extreme = series.max() if best == "maximum" else series.min()
+    return float(np.mean(series)), float(extreme), float(series[-1])
+
+
+def mean_and_sd(values: Array) -> Array:
+    """Return the mean over seeds, the first axis, and the standard deviation with n − 1: (2, ...).
+
+    Of one seed there is none: NaN.
+    """
+    sd = np.full(values.shape[1:], np.nan)
     with np.errstate(invalid="ignore"):  # a test loss may be infinite
-        return np.stack([np.mean(values, 0), np.std(values, 0)])
+        return np.stack([values.mean(0), values.std(0, ddof=1) if len(values) > 1 else sd])

@@ -25,14 +25,16 @@ def refuse(path, message):
         from_manifest(path)
 
 
+@pytest.mark.parametrize("validation", [{}, {"validation": 0.2}])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_manifest_gives_the_identical_federation(tmp_path, rule):
+def test_a_manifest_gives_the_identical_federation(tmp_path, rule, validation):
     source = load("synthetic(1,1,users=5)" if rule == "natural" else "digits")
     users = {} if rule == "natural" else {"users": 10}
-    federation, path = split(rule, source, 5, **users), tmp_path / "split.json"
+    federation, path = split(rule, source, 5, **users, **validation), tmp_path / "split.json"
     write_manifest(manifest_of(federation), path)
     again = from_manifest(path)
     assert manifest_of(again) == manifest_of(federation)
+    assert (again.validation is not None) == bool(validation)
     rows = federation.test.rows
     assert federation.batch(rows).X.tobytes() == again.batch(rows).X.tobytes()
 

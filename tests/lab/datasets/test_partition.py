@@ -45,6 +45,16 @@ def test_cut_gives_every_row_to_one_side(n, fraction, seed):
         assert partition.train_sizes(np.array([100]), percent / 100)[0] == percent
 
 
+@given(sizes, st.floats(0, 0.99), st.integers(0, 9))
+def test_validation_rows_are_a_share_of_a_client_s_rows_and_some_are_left(n, share, seed):
+    part = whole(n)
+    rest, held = partition.hold_back(part, share, np.random.default_rng(seed))
+    for rows, a, b in zip(as_lists(part), as_lists(rest), as_lists(held)):
+        assert sorted(a + b) == rows
+        wanted = round(share * len(rows))
+        assert len(b) == (wanted if wanted < len(rows) else 0)
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.data())
 def test_deal_is_the_loop_over_holdings(n, data):
     pools = whole(n)

@@ -10,6 +10,7 @@ from running import algorithms, contents, document, experiment, main, rows, writ
 import fedref
 from fedref.lab.experiments import results, run_directory, unit
 from fedref.lab.experiments.loading import load_experiment
+from fedref.lab.experiments.summary import as_latex
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -24,7 +25,7 @@ def test_a_sweep_has_a_column_for_what_depends_on_it_and_lists_are_text(here):
     assert [(unit.label, unit.point) for unit in run.units] == [
         ("fedavg", {}), ("fedprox", {"mu": 0.0}), ("fedprox", {"mu": 1.0})
     ]  # fmt: skip
-    labels = [row[0] for row in results.printed_table(run)[1:]]
+    labels = [row[0] for row in run.summary().cells()[1:]]
     assert labels == ["fedavg", "fedprox (mu=0.0)", "fedprox (mu=1.0)"]
     for name in ("metrics.csv", "summary.csv"):
         swept = [row["sweep.mu"] for row in rows(here / "a" / name)]
@@ -41,20 +42,113 @@ def test_the_summary_is_means_and_standard_deviations_over_seeds(here):
     (row,) = run.summary()
     values = {"average": y.mean(1), "maximum": y.max(1), "final": y[:, -1]}
     for name, each in values.items():
-        assert (row[name], row[f"{name}_sd"]) == pytest.approx((each.mean(), each.std()))
+        assert (row[name], row[f"{name}_sd"]) == pytest.approx((each.mean(), each.std(ddof=1)))
     (read,) = rows(here / "a" / "summary.csv")
     assert {name: str(value) for name, value in row.items()} == read
-    header, line = results.printed_table(run)
+    header, line = run.summary().cells()
     assert header[:4] == ["algorithm", "average", "maximum", "final"]
     assert line[3] == f"{100 * row['final']:.2f} ± {100 * row['final_sd']:.2f}"
     run = fedref.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
-    header, line = results.printed_table(run)
+    header, line = run.summary().cells()
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert line[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
-    header, line, *_ = results.printed_table(fedref.run(data=arrays(1.0), rounds=1))
+    header, line, *_ = fedref.run(data=arrays(1.0), rounds=1).summary().cells()
     assert (header[-2:], line[-2:]) == (["kB down", "kB up"], ["0.14", "0.14"])
     run = fedref.run(document(sweep={"rounds": [2, 3]}))
     assert results.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
+
+
+def swept(**more):
+    """Two algorithms, one at three points; the numbers are made up: test and validation disagree."""
+    split = {**document()["split"], "validation": 0.3}
+    table = document(algorithms=algorithms("fedavg", "fedprox"), rounds=1, split=split,
+                     seeds=[0, 1, 2], sweep={"mu": [0.0, 1.0, 2.0]}, **more)  # fmt: skip
+    run = fedref.run(table)
+    for mu, test, held in ((0.0, 0.7, 0.5), (1.0, 0.6, 0.9), (2.0, 0.8, 0.7)):
+        for _, record in run.units_of("fedprox", mu=mu):
+            record.rows[-1].update(accuracy=test, validation_accuracy=held)
+    for seed in range(3):
+        run.units_of("fedavg", seed)[0][1].rows[-1].update(accuracy=0.5 + 0.01 * seed)
+    return run
+
+
+def test_a_point_is_chosen_by_validation_and_reported_with_its_test_value():
+    run = swept()
+    best = run.best()
+    assert [unit.title for unit in best.units] == ["fedavg"] * 3 + ["fedprox (mu=1.0)"] * 3
+    assert best.summary()[1]["final"] == pytest.approx(0.6)
+    assert run.best(by="accuracy").units[-1].title == "fedprox (mu=2.0)"
+    least = min(run.summary()[1:], key=lambda row: row["validation_loss"])["title"]
+    assert run.best(by="validation_loss").units[-1].title == least
+    text = "Chosen by validation (90.00 ± 0.00): fedprox (mu=1.0), with test 60.00 ± 0.00."
+    assert text in str(run)
+    assert "of many points is no result" in str(run)
+    assert "Chosen by validation (" not in str(best)
+    ended = [
+        r._replace(status="diverged") if u.title == "fedprox (mu=1.0)" else r
+        for u, r in zip(run.units, run.records)
+    ]
+    stopped = run._replace(records=ended)
+    assert stopped.best().units[-1].title == "fedprox (mu=2.0)"
+    with pytest.raises(fedref.ConfigError, match=r"--set split\.validation=0\.1 gives"):
+        fedref.run(document(rounds=1)).best()
+    with pytest.raises(
+        fedref.ConfigError, match="unknown column 'acuracy': did you mean 'accuracy'"
+    ):
+        run.best(by="acuracy")
+
+
+def test_a_table_for_a_paper_as_text_data_frame_and_latex():
+    pytest.importorskip("pandas")
+    run = swept(name="a")
+    shown = run.summary(columns=["final", "validation_accuracy"], best="bold", digits=1)
+    lines = str(shown).splitlines()
+    assert [cell.strip() for cell in lines[0].split("|")[1:4]] == [
+        "algorithm", "final (%) ± sd, n − 1", "validation (%) ± sd, n − 1"
+    ]  # fmt: skip
+    assert "51.0 ± 1.0" in lines[2]
+    assert [line.count("**") for line in lines[2:]] == [0, 0, 2, 2]
+    assert "**80.0 ± 0.0**" in lines[-1]
+    frame = shown.to_pandas()
+    assert frame.loc["fedprox (mu=1.0)"].tolist() == ["60.0 ± 0.0", "**90.0 ± 0.0**"]
+    latex = shown.to_latex()
+    assert r"fedprox (mu=2.0) & \textbf{80.0 $\pm$ 0.0} & 70.0 $\pm$ 0.0 \\" in latex
+    assert latex.startswith(
+        "\\begin{tabular}{lrr}\n\\hline\nalgorithm & final (\\%) $\\pm$ sd, n $-$ 1 &"
+    )
+    assert as_latex("a_b {1}") == r"a\_b \{1\}"
+    losses = str(run.summary("test_loss", best="bold"))  # the smallest, over the seeds
+    least = min(run.summary(), key=lambda row: row["test_loss"])
+    assert f" **{least['test_loss']:#.4g} ± " in losses
+    for wrong, message in (
+        ({"columns": "fnal"}, "did you mean 'final'"),
+        ({"best": "red"}, "bold"),
+    ):
+        with pytest.raises(fedref.ConfigError, match=message):
+            run.summary(**wrong)
+
+
+def test_a_paired_difference_has_the_margin_of_t():
+    stats = pytest.importorskip("scipy.stats")
+    run = swept()
+    found = run.compare("fedprox (mu=1.0)", "fedavg")
+    expected = stats.ttest_rel([0.6] * 3, [0.5, 0.51, 0.52]).confidence_interval(0.95)
+    assert found.mean == pytest.approx(0.09)
+    assert (found.mean - found.margin, found.mean + found.margin) == pytest.approx([*expected])
+    assert str(found) == (
+        "fedprox (mu=1.0) − fedavg, final: +9.00 ± 2.48 points (t at 95 %, paired over 3 seeds)"
+    )
+    other = swept(name="b")
+    assert run.compare("fedavg", run=other, column="test_loss").values.tolist() == [0, 0, 0]
+    alone = fedref.run(document(rounds=1, algorithms=algorithms("fedavg", "fedprox")))
+    assert "(one seed: no margin)" in str(alone.compare("fedavg", "fedprox"))
+    for arguments, message in (
+        (("fedprox", "fedavg"), r"fedprox has several points, expected one of fedprox \(mu=0"),
+        (("fedavg", "apfl"), "no algorithm is called apfl"),
+        (("fedavg", None, alone), "different data or splits"),
+    ):
+        with pytest.raises(fedref.ConfigError, match=message):
+            run.compare(*arguments[:2], **({"run": arguments[2]} if len(arguments) > 2 else {}))
 
 
 def test_pandas_has_the_same_columns_and_numbers(here):

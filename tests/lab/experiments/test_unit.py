@@ -1,5 +1,7 @@
 """A run's numbers: that nothing but the experiment decides them, and what the columns hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import same
@@ -141,7 +143,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged_units) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line[0] for line in results.printed_table(run)[1:]] == labels
+    assert [line[0] for line in run.summary().cells()[1:]] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -170,6 +172,53 @@ def test_parameters_that_a_client_keeps_are_watched():
     assert units.problem_in_parameters(state, plan) == "the server's parameters are not finite"
 
 
+# ---- validation rows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["fedavg", "per-fedavg", "apfl", "centralised"])
+def test_validation_rows_are_tested_as_test_rows_are_and_never_trained_on(label):
+    """Exchanged with the test rows, they have their numbers; with other labels, training is the same."""
+    table = document(algorithms=algorithms(label), split={**document()["split"], "validation": 0.3})
+    made = experiment(table)
+    loaded = settings.load_experiment(made)
+    whole = loaded.federation
+    assert whole.validation.sizes.tolist() == [6, 6, 3, 3]
+    assert (whole.train.sizes + whole.validation.sizes).tolist() == [20, 20, 10, 10]
+    (unit,) = units.units(made)
+    y = whole.source.y.copy()
+    y[whole.validation.rows] = 0
+    changed = replace(whole, source=replace(whole.source, y=y))
+    swapped = replace(whole, test=whole.validation, validation=whole.test)
+    runs = [
+        [*units.iterate_rounds(unit, loaded._replace(federation=f))][-1]
+        for f in (whole, changed, swapped)
+    ]
+    assert same(runs[0].state, runs[1].state)
+    assert same(runs[0].state, runs[2].state)
+    for row, other in zip(runs[0].rows, runs[2].rows):
+        for end in ("", "_mean"):
+            assert row[f"validation_accuracy{end}"] == other[f"accuracy{end}"]
+            assert row[f"validation_loss{end}"] == other[f"test_loss{end}"]
+    assert runs[1].rows[-1]["validation_loss"] != runs[0].rows[-1]["validation_loss"]
+
+
+def test_without_validation_no_byte_changes_and_a_split_may_follow_the_seed(here):
+    split = document()["split"]
+    for name, more in (("a", {}), ("b", {"validation": 0.0})):
+        path = write(here / f"{name}.toml", document(rounds=1, split={**split, **more}))
+        assert main("run", path, "-q", "-o", name) == 0
+    assert contents(here / "a") == contents(here / "b")
+    assert "validation" not in (here / "a" / "config.toml").read_text()
+    follows = play(document(rounds=1, seeds=[3, 4], split={**split, "seed": "run"}))
+    for seed, found in zip((3, 4), follows.records):
+        alone = play(document(rounds=1, seeds=[seed], split={**split, "seed": seed})).records[0]
+        assert found.rows == alone.rows
+    one, other = (found.scores[-1].test_loss for found in follows.records)
+    assert not np.array_equal(one, other)
+    with pytest.raises(fedref.ConfigError, match="no client has enough training rows"):
+        play(document(split={**split, "validation": 0.01}))
+
+
 # ---- unseen clients, other floats, no rounds -----------------------------------------------------
 
 
@@ -181,7 +230,7 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     setting = settings.load_experiment(made)
     whole, tested = setting.unseen
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
-    kept_back = np.concatenate([setting.validation, tested])
+    kept_back = np.concatenate([setting.validation_clients, tested])
     assert len(set(kept_back.tolist())) == 4
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in kept_back:
@@ -192,7 +241,10 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     for unit, found in zip(run.units, run.records):
         assert len(found.scores[0].accuracy) == 16
         assert all("unseen_accuracy" in row for row in found.rows)
-        for name, clients in (("unseen", tested), ("validation", setting.validation)):
+        for name, clients in (
+            ("unseen", tested),
+            ("validation_clients", setting.validation_clients),
+        ):
             scores = evaluate_unseen(
                 unit.algorithm, setting.model, found.state, whole, clients, support=0.3, seed=0
             )

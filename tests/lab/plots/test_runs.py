@@ -20,8 +20,10 @@ def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2(seen):
     assert lines(loss)[0].get_ydata().tolist() == [4, 2, 1, 0.5]
     assert lines(accuracy)[0].get_ydata() == pytest.approx([20, 50, 50, 90])
     band = accuracy.collections[0].get_paths()[0].vertices
-    assert sorted(set(band[band[:, 0] == 0, 1].round(9))) == pytest.approx([10, 30])
-    assert legend(figure) == ["fedavg", "apfl", "±1 sd over 2 seeds"]
+    assert sorted(set(band[band[:, 0] == 0, 1].round(9))) == pytest.approx(
+        [20 - 200**0.5, 20 + 200**0.5]
+    )
+    assert legend(figure) == ["fedavg", "apfl", "±1 sd, n − 1, over 2 seeds"]
     figure = seen(curves, made(seeds=(0,), train_loss=[np.nan] * 4))
     assert not figure.axes[1].collections
     assert figure.axes[0].get_ylabel() == "test loss"
@@ -80,7 +82,7 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
     assert axes.get_ylabel() == "test accuracy (%), last round"
     assert [line.get_xdata().tolist() for line in lines(axes)] == [[0.001, 0.01, 0.1]] * 2
     assert lines(axes)[0].get_ydata() == pytest.approx([55.1, 56, 65])
-    assert legend(figure) == ["fedavg", "apfl", "±1 sd over 2 seeds"]
+    assert legend(figure) == ["fedavg", "apfl", "±1 sd, n − 1, over 2 seeds"]
     table = run.table() | {"sweep.lr": np.full(len(run.table()["seed"]), "fast")}
     with pytest.raises(ConfigError, match=r"sweep\.lr holds words, expected numbers"):
         curves(table, against="lr")
@@ -105,8 +107,8 @@ def test_bars_are_average_and_maximum_with_their_values(seen):
     (axes,) = figure.axes
     assert [patch.get_width() for patch in axes.patches] == pytest.approx([52.5, 90])
     texts = [text.get_text() for text in axes.texts]
-    assert texts == ["52.5 ± 7.5 [99.9]", "90.0 ± 10.0 [100.0]"]
-    assert axes.get_xlabel() == "test accuracy (%), ±1 sd over 2 seeds"
+    assert texts == ["52.5 ± 10.6 [99.9]", "90.0 ± 14.1 [100.0]"]
+    assert axes.get_xlabel() == "test accuracy (%), ±1 sd, n − 1, over 2 seeds"
     assert len({patch.get_hatch() for patch in axes.patches}) == 2
     assert legend(figure) == ["average", "maximum", "[in the paper]"]
     assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in axes.texts)
@@ -119,13 +121,13 @@ def test_clients_are_a_histogram_for_each_algorithm(seen):
     run = made()
     figure = seen(clients, run)
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles == ["fedavg\nmean 61.2, sd 40.4", "apfl\nmean 61.2, sd 40.4"]
+    assert titles == ["fedavg\nmean 61.2, sd, n − 1: 43.2", "apfl\nmean 61.2, sd, n − 1: 43.2"]
     heights = {p.get_x() + 2.5: p.get_height() for p in figure.axes[0].patches if p.get_height()}
     assert heights == pytest.approx({0: 25, 50: 25, 90: 12.5, 100: 37.5})
     assert "after round 3" in figure.get_supxlabel()
     run = made(["fedavg"], (0,))
     run.records[0].scores[0].accuracy[:3] = np.nan  # clients without test rows
-    assert "mean 90.0, sd 0.0" in seen(clients, run).axes[0].get_title()
+    assert "mean 90.0, sd, n − 1: 0.0" in seen(clients, run).axes[0].get_title()
 
 
 # ---- names, looks, files -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds, Entry, build
-from fedref.lab.datasets import scaling
+from fedref.lab.datasets import partition, scaling
 from fedref.lab.datasets.rules.base import Rule
 from fedref.lab.datasets.rules.general import (
     IID,
@@ -89,7 +89,8 @@ def spelling_of_call(text: str) -> str:
 def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a rule, checked; iid(of=...) has those of the rule named by `of`."""
     of, splitter = make_rule(rule, given)
-    return ({} if of is None else {"of": of}) | vars(splitter)
+    stated = {key: value for key, value in vars(splitter).items() if key != "validation" or value}
+    return ({} if of is None else {"of": of}) | stated
 
 
 def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:
@@ -106,11 +107,30 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
         rng_of, rng_mix = rng.spawn(2)
         train, test = reshuffle(splitter.split(source, rng_of), rng_mix)
     shift, scale = scaling.SCALINGS[kind](source)
-    others = {key: value for key, value in vars(splitter).items() if key != "scaling"}
+    left_out = ("scaling", "validation")
+    others = {key: value for key, value in vars(splitter).items() if key not in left_out}
     chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}
     names = splitter.client_names(source)
     federation = Federation(
         source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names
     )
+    if splitter.validation:
+        federation = with_validation(federation, splitter.validation, seed)
     federation.check()
     return federation
+
+
+def with_validation(federation: Federation, share: float, seed: int) -> Federation:
+    """Return a federation in which round(share·n) training rows of each client are for validation."""
+    if federation.validation is not None:
+        raise ConfigError(
+            f"{federation.source.name} has validation rows; expected no split.validation"
+        )
+    rng = np.random.default_rng([seed, int.from_bytes(b"validation")])
+    train, validation = partition.hold_back(federation.train, share, rng)
+    if not len(validation.rows):
+        raise ConfigError(
+            f"split.validation is {share:g}: no client has enough training rows for it"
+        )
+    parameters = MappingProxyType({**federation.parameters, "validation": share})
+    return replace(federation, train=train, validation=validation, parameters=parameters)

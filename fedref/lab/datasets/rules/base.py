@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds
 from fedref.lab.datasets import partition
 from fedref.lab.datasets.scaling import SCALINGS
 from fedref.models.numerics import Array
@@ -25,11 +26,13 @@ class Rule:
     """
 
     scaling: str | None = None
+    validation: float = 0.0
 
     help: ClassVar[str]
     bounds: ClassVar[Mapping[str, Any]] = {
         "users": (1,),
         "train_fraction": (0, 1),
+        "validation": Bounds(0, 1, open="high"),
         "alpha": (1e-3, 1e6),
         "min_rows": (1,),
         "shards": (1,),
@@ -47,6 +50,8 @@ class Rule:
     meanings: ClassVar[Mapping[str, str]] = {
         "scaling": "features as none | unit (x / full scale) | standardise ((x − mean)/(std + "
         "0.001)); default: unit for pixels, none for other features",
+        "validation": "share of each client's training rows that it is validated on, and never trained "
+        "on; 0: none",
         "users": "number of clients",
         "pool": "rows to split: all, or the published training part",
         "train_fraction": "fraction of each client's rows for training; a client with two rows or "

@@ -1,0 +1,190 @@
+"""The summary of a run: a row for each algorithm and point of the sweep, and tables for papers."""
+
+from collections.abc import Iterable
+from math import isfinite, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError, printable, unknown
+from fedref.lab.plots.tables import Row, Table, extremes
+from fedref.models.numerics import Array
+from fedref.rounds.metrics import PERCENT, SUMMARY, Column
+
+#: Columns of summary.csv whose numbers are those of the last round: the column of metrics.csv.
+LAST = {
+    "unseen": "unseen_accuracy", "unseen_clients": "unseen_accuracy_mean",
+    "validation_accuracy": "validation_accuracy", "validation_loss": "validation_loss",
+    "test_loss": "test_loss", "bytes_down": "bytes_down", "bytes_up": "bytes_up",
+}  # fmt: skip
+SENT = ("bytes_down", "bytes_up")
+
+
+class Score(NamedTuple):
+    """What algorithms are compared by: a column of metrics.csv, the name of its best value, its scale."""
+
+    column: str
+    best: str
+    scale: float
+
+
+def score_of(table: Table) -> Score:
+    """Return the accuracy, or of real targets the test loss."""
+    labels = np.isfinite(table["accuracy"]).any()
+    return Score("accuracy", "maximum", PERCENT) if labels else Score("test_loss", "minimum", 1)
+
+
+def numbers_of(rows: Table, score: Score) -> dict[str, float]:
+    """Return the numbers of one unit, by the columns of summary.csv."""
+    found = dict[str, float]()
+    for end, column in (("", score.column), ("_clients", f"{score.column}_mean")):
+        names = (f"{name}{end}" for name in ("average", score.best, "final"))
+        found |= zip(names, extremes(rows, column, score.best))
+    for name, column in LAST.items():
+        if column in rows and (score.scale == PERCENT or "accuracy" not in column):
+            found[name] = extremes(rows, column, score.best)[2]
+    return found
+
+
+class Summary(list[Row]):
+    """The rows of summary.csv, which show chosen columns as a table: text, a data frame, or LaTeX.
+
+    columns : those to show. best : "bold" marks the best of each. digits : behind the point; of losses,
+    two more in all.
+    """
+
+    def __init__(
+        self, rows: Iterable[Row], score: Score, columns: Any, best: str | None, digits: int
+    ) -> None:
+        super().__init__(rows)
+        known = [name for name in self[0] if name.removesuffix("_clients") in SUMMARY]
+        usual = [
+            f"{name}{end}" for end in ("", "_clients") for name in ("average", score.best, "final")
+        ]
+        usual += [name for name in known if "unseen" in name or "validation" in name]
+        chosen = [columns] if isinstance(columns, str) else columns
+        self.columns: list[str] = [*usual, *SENT] if chosen is None else list(chosen)
+        self.score, self.best, self.digits = score, best, digits
+        self.long = chosen is not None
+        for name in self.columns:
+            if name not in known:
+                raise ConfigError(unknown("column", name, known))
+        if best not in (None, "bold"):
+            raise ConfigError(unknown("mark of the best", best, ("bold",)))
+
+    def facts(self, name: str) -> Column:
+        """Return the title and the scale of a column in this table."""
+        column = SUMMARY[name.removesuffix("_clients")]
+        title = column.title + " (clients)" * name.endswith("_clients")
+        if name in SENT and any(0 < row[sent] < 5e3 for row in self for sent in SENT):
+            return Column(title.replace("MB", "kB"), "", 1e-3)
+        scale = column.scale or self.score.scale
+        if self.long:
+            title += " (%)" * (scale == PERCENT)
+            title += " ± sd, n − 1" * any(isfinite(row.get(f"{name}_sd", nan)) for row in self)
+        return Column(title, "", scale)
+
+    def column(self, name: str, bold: str) -> list[str]:
+        """Return the title and the cells of a column."""
+        title, _, scale, _ = self.facts(name)
+        form = f"#.{self.digits + 2}g" if scale == 1 else f".{self.digits}f"
+        cells, means = [title], []
+        for row in self:
+            mean, sd = f"{scale * row[name]:{form}}", scale * row.get(f"{name}_sd", nan)
+            means.append(float(mean) if row["status"] == "done" else nan)
+            point = f".{len(mean.partition('.')[2])}f" if isfinite(row[name]) else form
+            cells.append(mean + f" ± {sd:{form if 'e' in mean else point}}" * (sd == sd))
+        lower = "loss" in f"{name} {self.score.column * (scale != PERCENT)}" or name in SENT
+        if self.best and np.isfinite(means).any():
+            best = np.nanmin(means) if lower else np.nanmax(means)
+            marked = [bold.format(x) if m == best else x for m, x in zip(means, cells[1:])]
+            return [title, *marked]
+        return cells
+
+    def cells(self, bold: str = "**{}**") -> list[list[str]]:
+        """Return the table as text, the header first."""
+        titles = [row["title"] + f" ({row['status']})" * (row["status"] != "done") for row in self]
+        columns = (self.column(name, bold) for name in self.columns)
+        return [*map(list, zip(["algorithm", *titles], *columns))]
+
+    def __repr__(self) -> str:
+        """Return the table in Markdown."""
+        return markdown(self.cells())
+
+    __str__ = __repr__
+
+    def to_pandas(self) -> Any:
+        """Return the table as a DataFrame of text; for numbers there is `Run.to_pandas("summary")`."""
+        from pandas import DataFrame
+
+        head, *body = self.cells()
+        return DataFrame(body, columns=head).set_index("algorithm")
+
+    def to_latex(self) -> str:
+        """Return the table as LaTeX's tabular, which needs no package."""
+        head, *body = self.cells(r"\textbf{{{}}}")
+        rows = [[*map(as_latex, head)], *([as_latex(row[0]), *row[1:]] for row in body)]
+        signs = str.maketrans({"±": r"$\pm$", "−": "$-$"})
+        first, *lines = (" & ".join(row).translate(signs) + r" \\" for row in rows)
+        start = rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}"
+        return "\n".join([start, r"\hline", first, r"\hline", *lines, r"\hline", r"\end{tabular}"])
+
+
+def as_latex(text: str) -> str:
+    """Return a text with LaTeX's special characters escaped."""
+    special = {"\\": r"\textbackslash{}", "~": r"\~{}", "^": r"\^{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+class Difference(NamedTuple):
+    """A paired difference: its mean over seeds, and the margin of that mean, by t at 95 % with n − 1.
+
+    margin : NaN with one seed. values : (seeds,) each seed's difference.
+    """
+
+    mean: float
+    margin: float
+    values: Array
+    seeds: list[int]
+    what: str
+    scale: float
+
+    def __repr__(self) -> str:
+        """Return a line: "apfl − fedavg, final test accuracy: +3.21 ± 0.54 points (...)"."""
+        form, unit = ("+.2f", " points") if self.scale == PERCENT else ("+.4g", "")
+        margin = f" ± {self.scale * self.margin:{form.lstrip('+')}}" * isfinite(self.margin)
+        how = f"t at 95 %, paired over {len(self.seeds)} seeds" if margin else "one seed: no margin"
+        return f"{self.what}: {self.scale * self.mean:{form}}{margin}{unit} ({how})"
+
+
+def paired_difference(
+    one: dict[int, float], other: dict[int, float], what: str, scale: float
+) -> Difference:
+    """Return the difference of two series of numbers, seed → number, over the seeds of both."""
+    from scipy.special import stdtrit  # slow to import
+
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        raise ConfigError(f"{what}: no seed is in both, expected the same seeds")
+    values = np.array([one[seed] - other[seed] for seed in seeds])
+    n, margin = len(seeds), nan
+    if n > 1:
+        margin = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
+    return Difference(float(values.mean()), margin, values, seeds, what, scale)
+
+
+def markdown(rows: list[list[str]], left: int = 1) -> str:
+    """Return an aligned Markdown table; its first `left` columns are names or text.
+
+    Characters with a meaning in Markdown or HTML are escaped.
+    """
+    special = str.maketrans({"|": r"\|", "<": "&lt;"})
+    rows = [[printable(cell).translate(special) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    rule = ["-" * (w + 2) if i < left else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
+    lines = [
+        " | ".join(f"{c:{'<>'[i >= left]}{w}}" for i, (c, w) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
+    head, *body = (f"| {line} |" for line in lines)
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body])
