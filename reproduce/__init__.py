@@ -4,11 +4,12 @@
     papers/NAME.md      the page's text; papers/claims.md: that of the page of all claims
     results/NAME/       cells.csv (every number), runs.csv (what made them), README.md (the page), pictures
     results/claims.md   every claim of every paper
+    README.md           the first screen: papers/README.md with the claims of papers/headlines.csv
     runs/NAME/RUN       ordinary run directories, as of `fedref run`
 
 Runs → cells.csv → pages, by these modules: runs (experiments, and all contact with the runner),
-quantities (what is read off a run), cells, claims (the rule that judges them), pages, pictures, and
-writing (numbers as text). speed and peers beside them are commands of their own: `python -m
+quantities (what is read off a run), cells, claims (the rule that judges them), pages, headlines,
+pictures, and writing (numbers as text). speed and peers beside them are commands of their own: `python -m
 reproduce.speed`, `python -m reproduce.peers`.
 """
 
@@ -21,7 +22,7 @@ import fedref
 from fedref.boundary.files import write_atomically
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import Run
-from reproduce import cells, pages, pictures, runs
+from reproduce import cells, headlines, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names
 from reproduce.writing import duration, write_csv
@@ -81,6 +82,8 @@ def reproduce(
             failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
         else:
             write_atomically(out / "claims.md", pages.make_claims(out).encode())
+            if out == default_out() and headlines.are_all_in(out):
+                headlines.write_first_screen(out)
     return failed
 
 

@@ -5,19 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t
 
 from fedref.boundary.errors import ConfigError
 from reproduce.cells import Cells, Place, fits, place_name
 from reproduce.runs import Spec
 from reproduce.writing import Values, values_of
 
-#: A difference must exceed two standard errors over seeds, and what four test rows or clients are.
-#: What differs by no more than ROUNDING is the same: the last digits of a mean depend on their order.
-ERRORS, ROUNDING = 2, 1e-9
+#: The t interval of a margin. What differs by no more than ROUNDING is the same: the last digits of a
+#: mean depend on their order.
+LEVEL, ROUNDING = 0.95, 1e-9
 HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided", "not judged"
+#: Against a size that is ours, where the paper has a word.
+SMALLER, LARGER = "smaller than our size", "larger than our size"
 WHOLE = ("clients", "samples")  # quantities that are whole numbers
 PARTS = ("is", "page")  # of a row: the rule, and how it is printed; or each field by itself
-VERDICTS = (HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED)
+VERDICTS = (HOLDS, CONTRADICTED, SMALLER, LARGER, UNDECIDED, NOT_JUDGED)
 
 
 class Claim(NamedTuple):
@@ -35,9 +38,10 @@ class Claim(NamedTuple):
     same method if `to` names none. than : its quantity, if it is another. times : a quotient. sign :
     −1 where less is better: the other way round. margin : "rows", "clients" or "seeds" alone; "none" :
     counted, one seed decides. beside : methods that are printed and not judged; also : quantities of
-    the first method that are. together : all settings of a data set are one verdict. unless : pattern →
-    why nothing is judged there. guards : names of differences in [guards]; where one is not as it says in
-    the mean, nothing is judged. belongs : the report whose paper says it. quick : places where a quick
+    the first method that are. together : all settings of a data set are one verdict, and must agree, as
+    the paper says it of all. unless : pattern → why nothing is judged there. guards : names of
+    differences in [guards]; where one is not as it says in the mean, nothing is judged. belongs : the
+    report whose paper says it. quick : places where a quick
     run must have its direction.
     """
 
@@ -72,9 +76,26 @@ class Claim(NamedTuple):
     def is_judged(self) -> bool:
         return bool(self.quantity) and (self.above > -np.inf or self.below < np.inf)
 
+    @property
+    def own_size(self) -> bool:
+        """Whether the size is ours, as the paper has a word alone: its text says so."""
+        return "our size" in self.what
+
+    @property
+    def no_effect(self) -> "Claim":
+        """The claim with no size, only a direction; itself if it allows no effect (*within 1 point*)."""
+        none = 1.0 if self.times else 0.0
+        if self.above < none < self.below:
+            return self
+        limits = {"above": none} if self.above > -np.inf else {"below": none}
+        return self._replace(**{"above": -np.inf, "below": np.inf, **limits})
+
 
 class Finding(NamedTuple):
-    """The number of one method in one place; least : what four rows or clients are, None: counted."""
+    """The number of one method in one place; least : what four rows or clients are, None: counted.
+
+    pooled : the deviation over seeds, pooled over the places of the claim, and its degrees of freedom.
+    """
 
     place: Place
     method: str
@@ -83,32 +104,41 @@ class Finding(NamedTuple):
     least: float | None
     digits: int
     judged: bool = True
+    pooled: tuple[float, int] = (0.0, 0)
 
     @property
     def rounding(self) -> float:
+        """What rounding may hide where the numbers of the seeds were not kept."""
         return 0.0 if self.values.has_seeds else 0.5 * 10.0**-self.digits
 
     @property
     def margin(self) -> float:
-        """How far beyond the limits the mean must be."""
+        """How far beyond the limits the mean must be; NaN of a single seed."""
+        return self.margin_at(LEVEL)
+
+    def margin_at(self, level: float) -> float:
         if self.least is None:
             return ROUNDING
-        # s/√n, where s divides by n − 1
-        error = (self.values.sd + self.rounding) / np.sqrt(max(self.values.seeds - 1, 1))
-        return max(ERRORS * float(np.nan_to_num(error)), self.least, ROUNDING) + self.rounding
+        (sd, df), n = self.pooled, self.values.seeds
+        if n < 2 or df == 0:
+            return np.nan
+        error = float(t.ppf((1 + level) / 2, df) * sd / np.sqrt(n))
+        return max(error, self.least, ROUNDING) + self.rounding
 
-    def judge(self, low: float, high: float) -> str:
-        """Return the verdict on this number alone."""
-        x, mean = self.values, self.values.mean
-        # Where they were not kept: none of three is further from their mean than two standard errors.
-        each = x.each if x.has_seeds else np.array([mean])
-        if np.isnan(mean) or np.isnan(each).any() or (x.seeds < 2 and self.least is not None):
+    def judge(self, claim: Claim, level: float = LEVEL) -> str:
+        """Return the verdict on this number alone. level : that at which it is contradicted."""
+        x, margin, wide = self.values.mean, self.margin, self.margin_at(level)
+        if np.isnan([x, margin, *self.values.each]).any():
             return UNDECIDED
-        if low + self.margin < mean < high - self.margin:
-            return HOLDS if (low < each).all() and (each < high).all() else UNDECIDED
-        if mean < low - self.margin and (each < low).all():
+        if claim.above + margin < x < claim.below - margin:
+            return HOLDS
+        if claim.above - wide <= x <= claim.below + wide:
+            return UNDECIDED
+        if not claim.own_size:
             return CONTRADICTED
-        return CONTRADICTED if mean > high + self.margin and (each > high).all() else UNDECIDED
+        if (bare := claim.no_effect) == claim:
+            return LARGER
+        return SMALLER if self.judge(bare._replace(what="")) != CONTRADICTED else CONTRADICTED
 
 
 class Judgement(NamedTuple):
@@ -124,11 +154,34 @@ class Judgement(NamedTuple):
         return [f for f in self.findings if f.judged]
 
     @property
+    def each(self) -> Counter[str]:
+        """The verdict on every number alone."""
+        # of all settings one is enough to contradict: each at a level that is 95 % for all of them
+        level = 1 - (1 - LEVEL) / max(len(self.decisive), 1) if self.claim.together else LEVEL
+        return Counter(f.judge(self.claim, level) for f in self.decisive)
+
+    @property
     def verdict(self) -> str:
-        found = {f.judge(self.claim.above, self.claim.below) for f in self.decisive}
-        if self.why_not or not found:
+        """Return what most of the numbers say; of all settings: what all say, or one against it."""
+        each = self.each
+        if self.why_not or not each:
             return NOT_JUDGED
-        return next(v for v in (CONTRADICTED, UNDECIDED, HOLDS) if v in found)
+        if self.claim.together:
+            order = (CONTRADICTED, SMALLER, LARGER, UNDECIDED, HOLDS)
+            return next(v for v in order if each[v])
+        verdict, n = each.most_common(1)[0]
+        return verdict if 2 * n > each.total() else UNDECIDED
+
+    @property
+    def words(self) -> str:
+        """Return the verdict, and of how many numbers it is: "holds for 2 of 3"."""
+        each, verdict = self.each, self.verdict
+        if verdict == NOT_JUDGED or len(each) < 2:
+            return verdict
+        if each[verdict] and verdict != UNDECIDED:
+            return f"{verdict} for {each[verdict]} of {each.total()}"
+        others = ", ".join(f"{v} for {each[v]}" for v in VERDICTS if each[v] and v != verdict)
+        return f"{verdict} ({others} of {each.total()})"
 
     @property
     def has_direction(self) -> bool:
@@ -175,19 +228,39 @@ def judge(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
         judged = label in claim.of and quantity not in claim.also
         return Finding(place, name_of(spec, label), quantity, x, least, digits, judged)
 
+    found: dict[str, list[Finding]] = {}
     for where, group in groups.items():
-        findings = [
+        found[where] = [
             finding(place, label, claim.quantity, x)
             for label in (*claim.of, *claim.beside)
             for place in group
             if (x := value(claim, cells, place, label, spec)) is not None
         ]
-        findings += [
+        found[where] += [
             finding(group[0], claim.of[0], q, x)
             for q in claim.also
             if (x := cells.get(group[0], name_of(spec, claim.of[0]), q)) is not None
         ]
+    every = [f for findings in found.values() for f in findings]
+    for where, group in groups.items():
+        apart = claim.margin == "seeds"
+        findings = [f._replace(pooled=pool(f, every, apart)) for f in found[where]]
         yield Judgement(claim, where, findings, why_not(claim, spec, cells, group[0]))
+
+
+def pool(one: Finding, every: Sequence[Finding], apart: bool = False) -> tuple[float, int]:
+    """Return the deviation over seeds of one method, pooled over places, and its degrees of freedom.
+
+    apart : over the places of its data set alone, as a loss has a scale of its own on each.
+    """
+    own = [f for f in every if (f.method, f.quantity) == (one.method, one.quantity)]
+    own = [f for f in own if f.place[0] == one.place[0] or not apart]
+    df = np.array([max(f.values.seeds - 1, 0) for f in own])
+    sd = np.array([f.values.sd + f.rounding * (f.values.sd > 0) for f in own])
+    known = (df > 0) & np.isfinite(sd)
+    if not known.any():
+        return 0.0, 0
+    return float(np.sqrt(np.average(sd[known] ** 2, weights=df[known]))), int(df[known].sum())
 
 
 def name_of(spec: Spec, label: str) -> str:
@@ -268,8 +341,8 @@ def count_verdicts(judged: Sequence[Judgement]) -> Counter[str]:
 
 
 def verdict_words(judged: Sequence[Judgement]) -> str:
-    """Return "holds" of a single place, "holds 3, undecided 1" of several."""
+    """Return "holds for 2 of 3" of a single place, "holds 3, undecided 1" of several."""
     counts = count_verdicts(judged)
     if len(judged) == 1:
-        return judged[0].verdict
+        return judged[0].words
     return ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) or NOT_JUDGED

@@ -26,6 +26,7 @@ from reproduce.claims import (
     count_verdicts,
     judge_claims,
     name_of,
+    pool,
     value,
     verdict_words,
 )
@@ -62,13 +63,14 @@ def make_table(spec: Spec, cells: Cells, wanted: Spec) -> str:
 
     at : the places. columns : name → digits, or a difference as claims have it, with `digits`, `in`
     (its setting), `signed`, `mean` (without sd) or `within` (in parentheses where it is within its
-    margin). methods : those that it has; "" : what is counted of places and data. rows : differences in
-    place of methods.
+    margin). paper : false without the paper's numbers. methods : those that it has; "" : what is counted
+    of places and data. rows : differences in place of methods.
     """
     columns = {
         q: how if isinstance(how, dict) else {"digits": how} for q, how in wanted["columns"].items()
     }
     printed = {q for numbers in spec.get("paper", {}).values() for q in numbers}
+    printed = printed if wanted.get("paper", True) else set()
     heads = (["paper", q, "difference"] if q in printed else [q] for q in columns)
     rows = [["data", "setting", "method", *chain(*heads), "chosen", "comment"]]
     methods = dict.fromkeys(name_of(spec, m) for m in wanted.get("methods", spec["methods"]))
@@ -78,9 +80,14 @@ def make_table(spec: Spec, cells: Cells, wanted: Spec) -> str:
         for place, line in product(places, lines):
             method, texts, there = name_of(spec, line["of"]), list[str](), False
             for q, how in columns.items():
-                x = column_value(spec, cells, place, {"quantity": q, **line, **how})
-                paper = paper_number(spec, place, method, q)
-                three = column_texts(x, how, paper, cells.margin(place, "rows"))
+                fields = {"quantity": q, **line, **how}
+                x = column_value(spec, cells, place, fields)
+                paper = paper_number(spec, place, method, q) if x else None  # of nobody else
+                three = column_texts(x, how, paper)
+                if x and how.get("within"):
+                    others = (column_value(spec, cells, p, fields) for p in places)
+                    if is_within(x, [v for v in others if v], cells.margin(place, "rows")):
+                        three[1] = f"({three[1]})"
                 texts += three if q in printed else three[1:2]
                 there = there or x is not None
             if there:
@@ -118,13 +125,17 @@ def column_value(spec: Spec, cells: Cells, place: Place, fields: Spec) -> Values
     return value(claim_of({"what": "", **known}), cells, there, fields["of"], spec)
 
 
-def column_texts(x: Values | None, how: Spec, paper: float | None, least: float) -> list[str]:
+def is_within(x: Values, others: Sequence[Values], least: float) -> bool:
+    """Return whether a difference is within its margin, or so for all that is known."""
+    one, *every = (Finding(("", ""), "", "", v, least, 2) for v in (x, *others))
+    claim = claim_of({"what": "", "above": 0.0})
+    return one._replace(pooled=pool(one, every)).judge(claim) == UNDECIDED
+
+
+def column_texts(x: Values | None, how: Spec, paper: float | None) -> list[str]:
     """Return the paper's number, ours, and the difference."""
     digits, sign = how.get("digits", 2), "+" if how.get("signed") else ""
     text = show_number(x.mean, digits, sign) if x and how.get("mean") else show_values(x, digits)
-    if x and how.get("within") and x.has_seeds:
-        within = Finding(("", ""), "", "", x, least, digits).judge(0, np.inf) == UNDECIDED
-        text = f"({text})" if within else text
     off = None if paper is None or x is None else x.mean - paper
     return [show_number(paper, digits), text, show_number(off, digits, "+")]
 
@@ -139,7 +150,7 @@ def claims_table(judged: Sequence[Judgement]) -> str:
         what = claim.what
         for one in group:
             why = f": {one.why_not}" if one.why_not else ""
-            rows.append([what, one.place, show_findings(one), limits(one), one.verdict + why])
+            rows.append([what, one.place, show_findings(one), limits(one), one.words + why])
             what = "〃"
     return markdown(rows, left=5)
 
@@ -161,7 +172,7 @@ def words(one: Judgement, f: Finding) -> str:
 
 
 def limits(one: Judgement) -> str:
-    """Return the limits of a claim, and the largest margin of its numbers."""
+    """Return the limits of a claim, and the margin of each of its numbers."""
     pairs = (("above", one.claim.above), ("below", one.claim.below))
     texts = (f"{word} {x:g}".replace("-", "−") for word, x in pairs if abs(x) < np.inf)
     text = " and ".join(texts)
@@ -171,7 +182,8 @@ def limits(one: Judgement) -> str:
         return f"{text}; counted"
     if max(f.values.seeds for f in one.decisive) == 1:
         return f"{text}; one seed"
-    return f"{text}; {show_number(max(f.margin for f in one.decisive), max(one.claim.digits, 2))}"
+    margins = [show_number(f.margin, max(one.claim.digits, 2)) for f in one.decisive]
+    return f"{text}; {', '.join(margins if len({*margins}) > 1 else margins[:1])}"
 
 
 # ---- the page of all claims ----------------------------------------------------------------------

@@ -30,11 +30,11 @@ class Values(NamedTuple):
 
 
 def values_of(each: Any) -> Values:
-    """Return numbers with mean and sd over seeds (divided by their number), of those that are finite."""
+    """Return numbers with mean and sd over seeds (divided by n − 1), of those that are finite."""
     x = np.atleast_1d(np.asarray(each, float))
     there = x[np.isfinite(x)]
-    mean, sd = (float(there.mean()), float(there.std())) if there.size else (np.nan, np.nan)
-    return Values(x, mean, sd, len(x))
+    mean = float(there.mean()) if there.size else np.nan
+    return Values(x, mean, float(there.std(ddof=1)) if there.size > 1 else 0.0 * mean, len(x))
 
 
 def show_number(value: float | None, digits: int = 2, sign: str = "") -> str:
