@@ -11,6 +11,7 @@ import pydoc
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from doctest import DocTestParser
 from pathlib import Path
@@ -153,6 +154,16 @@ def test_importing_takes_little_cpu(code, seconds):
 def test_one_version():
     assert f"\nversion: {fedref.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
     assert f"\n## {fedref.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_workflows_try_the_versions_that_are_stated():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    stated = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    assert f"try-wheel dist/*.whl {' '.join(stated)}\n" in workflow
+    assert f"for version in {' '.join(stated)}; do" in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert set(re.findall(r"runs-on: (\S+)", workflow)) == {"ubuntu-latest"}
+    assert f"Linux with Python {stated[0]}, the wheel with {' and '.join(stated[1:])} too" in README
 
 
 def test_links_of_the_index_page_are_addresses(tmp_path):
