@@ -147,10 +147,10 @@ def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array
         raise ConfigError(f"clients-per-round is {k}, but there are only {len(sizes)} clients")
     rng = stream(seed, "cohort", round)
     if config.sampling == "uniform":
-        drawn = rng.choice(len(sizes), k, replace=False)
+        draws = rng.choice(len(sizes), k, replace=False)
     else:  # with replacement, client k with probability p_k = n_k/n [fedprox alg.2]
-        drawn = rng.choice(len(sizes), k, p=sizes / sizes.sum())
-    clients, counts = np.unique(drawn, return_counts=True)
+        draws = rng.choice(len(sizes), k, p=sizes / sizes.sum())
+    clients, counts = np.unique(draws, return_counts=True)
     return clients, counts
 
 
@@ -179,14 +179,14 @@ def make_plan(
     less = rng.integers(1, config.amount + 1, len(clients))
     amount = np.where(straggler, less, config.amount)
 
-    drawn = [
+    batches_of = [
         client_batches(config, roles, k, n_k, amount_k, round, seed)
         for k, n_k, amount_k in zip(clients.tolist(), n.tolist(), amount.tolist())
     ]
-    steps = np.array([len(batches[roles[0]]) for batches in drawn])
+    steps = np.array([len(batches[roles[0]]) for batches in batches_of])
     return Plan(
         round, clients, counts, n, amount, straggler, steps, steps_of_epoch(config, roles, n),
-        {role: _stack_rows([batches[role] for batches in drawn]) for role in roles},
+        {role: _stack_rows([batches[role] for batches in batches_of]) for role in roles},
     )  # fmt: skip
 
 

@@ -436,14 +436,14 @@ def apfl(
     it has a plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite
     is w_S; printed is w_k = w_S. Yields w_S, F, personal, whether the next round renews F, penalties."""
 
-    def loss(D, w_s, *mine):
-        return f(compose(unit, w_s, *mine) if mine else w_s, D)
+    def loss(D, w_s, *local):
+        return f(compose(unit, w_s, *local) if local else w_s, D)
 
     def penalty(F, w_t, w_s):  # [apfl eq.4], with the μ/2 of [apfl eq.6]; w_t is the wᵗ_S received
         return mu / 2 * (F * (w_s - w_t) ** 2).sum()
 
-    def objective(F, w_t, D, w_s, *mine):  # [apfl eq.6]
-        return loss(D, w_s, *mine) + penalty(F, w_t, w_s)
+    def objective(F, w_t, D, w_s, *local):  # [apfl eq.6]
+        return loss(D, w_s, *local) + penalty(F, w_t, w_s)
 
     F = 0.0
     personal = {}
@@ -466,8 +466,8 @@ def apfl(
             if t >= z:
                 personal[client.k] = x[1], x[2]
             if renew:
-                way = x[0] - w_t
-                estimates.append(IMPORTANCE[importance](f, w_t, client.data, path, way))
+                change = x[0] - w_t
+                estimates.append(IMPORTANCE[importance](f, w_t, client.data, path, change))
         w_s = average(weights(clients), ends)
         penalties = [penalty(F, w_t, end) for end in ends]
         if renew:
@@ -505,12 +505,12 @@ def mas(f, w, D):
 
 
 #: A client's estimate of F from w = wᵗ_S, all its data D, path = −Σ ∇L ⊙ Δw_S over its steps, and
-#: way = the sum of those Δw_S. SI is synaptic intelligence: how far the loss fell on that way.
+#: change = the sum of those Δw_S. SI is synaptic intelligence: how far the loss fell on that path.
 IMPORTANCE = {
-    "gradient-square": lambda f, w, D, path, way: f.grad(w, D) ** 2,  # as [apfl eq.5] prints it
-    "fisher": lambda f, w, D, path, way: fisher(f, w, D),  # as [apfl §4.1.3] says
-    "mas": lambda f, w, D, path, way: mas(f, w, D),  # named in [apfl §3.3], as SI is
-    "si": lambda f, w, D, path, way: np.maximum(path, 0) / (way**2 + 0.1),  # Zenke et al. 2017
+    "gradient-square": lambda f, w, D, path, change: f.grad(w, D) ** 2,  # as [apfl eq.5] prints it
+    "fisher": lambda f, w, D, path, change: fisher(f, w, D),  # as [apfl §4.1.3] says
+    "mas": lambda f, w, D, path, change: mas(f, w, D),  # named in [apfl §3.3], as SI is
+    "si": lambda f, w, D, path, change: np.maximum(path, 0) / (change**2 + 0.1),  # Zenke 2017
 }
 
 # ==== Part two: beyond the five papers ============================================================

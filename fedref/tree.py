@@ -57,11 +57,11 @@ def unflatten(template: Tree, flat: Mapping[str, Any]) -> Tree:
 
     Raises ValueError if `flat` holds a name that the template has no place for.
     """
-    left = dict(flat)
+    unused = dict(flat)
 
     def build(part: Tree, name: str) -> Tree:
         if not isinstance(part, tuple):
-            return left.pop(name or "w", None)
+            return unused.pop(name or "w", None)
         fields = getattr(part, "_fields", range(len(part)))
         parts = [
             build(x, f"{name}.{field}" if name else str(field)) for field, x in zip(fields, part)
@@ -69,9 +69,9 @@ def unflatten(template: Tree, flat: Mapping[str, Any]) -> Tree:
         return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
 
     tree = build(template, "")
-    if left:
+    if unused:
         expected = ", ".join(flatten(template))
-        raise ValueError(f"holds {', '.join(sorted(left))}, expected {expected}")
+        raise ValueError(f"holds {', '.join(sorted(unused))}, expected {expected}")
     return tree
 
 
@@ -87,19 +87,19 @@ def stack(trees: Sequence[Tree]) -> Tree:
     """
 
     def leaf(*xs: Any) -> Any:
-        whole = getattr(xs[0], "base", None)
-        return read_only(whole) if are_rows(xs, whole) else np.stack(xs)
+        array = getattr(xs[0], "base", None)
+        return read_only(array) if are_rows(xs, array) else np.stack(xs)
 
     return map(leaf, *trees)
 
 
-def are_rows(xs: Sequence[Any], whole: Any) -> bool:
+def are_rows(xs: Sequence[Any], array: Any) -> bool:
     """Return whether xs are the rows of `whole`: all of them, in order."""
-    if not isinstance(whole, np.ndarray) or whole.ndim < 2 or len(whole) != len(xs):
+    if not isinstance(array, np.ndarray) or array.ndim < 2 or len(array) != len(xs):
         return False
     return all(
         isinstance(x, np.ndarray) and x.__array_interface__ == row.__array_interface__
-        for x, row in zip(xs, whole)
+        for x, row in zip(xs, array)
     )
 
 
@@ -125,8 +125,8 @@ class Rows:
     def __len__(self) -> int:
         return self.K
 
-    def __mul__(self, other: "Rows") -> "Rows":
-        return Rows(lambda: (a * b for a, b in zip(self, other)), self.K)
+    def __mul__(self, factor: "Rows") -> "Rows":
+        return Rows(lambda: (a * b for a, b in zip(self, factor)), self.K)
 
     @cached_property
     def dtype(self) -> Any:

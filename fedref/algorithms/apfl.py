@@ -160,15 +160,15 @@ class PlateauDetector(NamedTuple):
     def push(self, loss: float) -> tuple["PlateauDetector", bool]:
         """Return the detector after one more loss, and whether importance is to be renewed now."""
         window = (*self.window, loss)[-self.length :]
-        after = self._replace(window=window)
+        detector = self._replace(window=window)
         if len(window) < self.length:
-            return after, False
+            return detector, False
         mean, std = float(np.mean(window)), float(np.std(window))
         if self.peak and mean < self.delta_mu and std < self.delta_sigma:  # [apfl alg.1 line 10]
-            return after._replace(mean_old=mean, std_old=std, peak=False), True
+            return detector._replace(mean_old=mean, std_old=std, peak=False), True
         if mean > self.mean_old + self.std_old:  # [apfl alg.1 line 14]
-            after = after._replace(peak=True)
-        return after, False
+            detector = detector._replace(peak=True)
+        return detector, False
 
 
 class ServerState(NamedTuple):
@@ -191,7 +191,7 @@ class ClientState(NamedTuple):
 
 class Local(NamedTuple):
     w_s: Array
-    own: ClientState | None  # None before the decomposition starts
+    personal: ClientState | None  # None before the decomposition starts
     si_path: Array | None  # (d,) for SI: −Σ g ⊙ Δw along the path
 
 
@@ -241,17 +241,17 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
 
     def step(self, model: Model, sent: ServerState, local: Local, *batches: Batch) -> Local:
         (D,) = batches
-        w_s, own, si_path = local
-        if own is None:
+        w_s, personal, si_path = local
+        if personal is None:
             g_s = model.grad(w_s, D)
         else:
-            g_s, g_a, g_k = gradients(model, w_s, *own, D)
-            own = ClientState(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
+            g_s, g_a, g_k = gradients(model, w_s, *personal, D)
+            personal = ClientState(personal.a - self.lr * g_a, personal.w_k - self.lr * g_k)
         # [apfl eq.6] ∇h = ∇L + μF ⊙ (w_S − wᵗ_S)
         h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)
         if si_path is not None:  # −g ⊙ Δw of the loss alone
             si_path = si_path + g_s * self.lr * h_s
-        return Local(w_s - self.lr * h_s, own, si_path)
+        return Local(w_s - self.lr * h_s, personal, si_path)
 
     def finish(
         self, model: Model, sent: ServerState, local: Local, client_state: Any, data: AllData
@@ -261,7 +261,7 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
             importance = synaptic_intelligence(local.si_path, local.w_s - sent.w)
         elif sent.renew:
             importance = ESTIMATES[self.importance](model, sent.w, data())
-        return ClientResult(Upload(local.w_s, importance), local.own)
+        return ClientResult(Upload(local.w_s, importance), local.personal)
 
     def client_metrics(
         self, model: Model, sent: ServerState, local: Local, data: AllData

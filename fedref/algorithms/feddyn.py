@@ -122,7 +122,7 @@ class FedDyn(Algorithm[DynServer, Server, Local, ClientState]):
 
     def combine(self, model: Model, server: DynServer, uploads: Array, cohort: Cohort) -> DynServer:
         K = len(cohort.clients)
-        way = weighted_sum(np.ones(K), uploads) - K * server.w  # Σ_k (θ_k − θᵗ)
-        h = server.h - self.alpha / cohort.N * way  # [feddyn alg.1]
+        total_change = weighted_sum(np.ones(K), uploads) - K * server.w  # Σ_k (θ_k − θᵗ)
+        h = server.h - self.alpha / cohort.N * total_change  # [feddyn alg.1]
         # [feddyn alg.1]
         return DynServer(weighted_mean(cohort.weights(self.weighting), uploads) - h / self.alpha, h)

@@ -35,8 +35,8 @@ def gradient_square(model: Model, w: Array, D: Batch) -> Array:
 def fisher(model: Model, w: Array, D: Batch) -> Array:
     """Σ_j c_j g_j², g_j the gradient on sample j alone: the diagonal empirical Fisher."""
     total = np.zeros(model.d, w.dtype)
-    for one, c in _blocks(model, D):
-        total += c.astype(w.dtype) @ model.grad(w, one) ** 2  # (rows,) @ (rows, d)
+    for sample, c in _blocks(model, D):
+        total += c.astype(w.dtype) @ model.grad(w, sample) ** 2  # (rows,) @ (rows, d)
     return total
 
 
@@ -44,15 +44,15 @@ def mas(model: Model, w: Array, D: Batch) -> Array:
     """Σ_j c_j |∂‖z(x_j)‖²/∂w| with z the logits: memory aware synapses (Aljundi et al. 2018,
     https://arxiv.org/abs/1711.09601)."""
     total = np.zeros(model.d, w.dtype)
-    for one, c in _blocks(model, D):
-        total += c.astype(w.dtype) @ np.abs(model.vjp(w, one.X, 2 * model.logits(w, one.X)))
+    for sample, c in _blocks(model, D):
+        total += c.astype(w.dtype) @ np.abs(model.vjp(w, sample.X, 2 * model.logits(w, sample.X)))
     return total
 
 
-def synaptic_intelligence(path: Array, moved: Array) -> Array:
+def synaptic_intelligence(path: Array, change: Array) -> Array:
     """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = 0.1 (Zenke et al. 2017,
     https://arxiv.org/abs/1703.04200)."""
-    return np.maximum(path, 0) / (moved**2 + 0.1)
+    return np.maximum(path, 0) / (change**2 + 0.1)
 
 
 #: The estimates that need only the data; synaptic intelligence also needs the path.

@@ -144,17 +144,19 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
         """D, D1 and D2, then the batches of each further inner step: "D of step 2", ..."""
-        further = (
+        later_steps = (
             f"{role} of step {j + 2}" for j in range(self.inner_steps - 1) for role in self.inner
         )
-        return ("D", "D1", *self.inner[1:], *further)
+        return ("D", "D1", *self.inner[1:], *later_steps)
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
         return meta_gradient(model, w, *batches, alpha=self.alpha)
 
-    def gradient_steps(self, model: Any, w: Array, D: Batch, D1: Batch, *rest: Batch) -> Array:
+    def gradient_steps(
+        self, model: Any, w: Array, D: Batch, D1: Batch, *more_batches: Batch
+    ) -> Array:
         """Return the meta-gradient after ν inner steps, on the batches that `roles` names."""
-        n, batches = len(self.inner), (D, *rest)
+        n, batches = len(self.inner), (D, *more_batches)
         D2s = batches[1::n] if n > 1 else ()
         return meta_gradient_steps(model, w, batches[::n], D1, D2s, alpha=self.alpha)
 

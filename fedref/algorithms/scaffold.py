@@ -129,8 +129,8 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
     def combine(
         self, model: Model, server: ScaffoldServer, uploads: Upload, cohort: Cohort
     ) -> ScaffoldServer:
-        p, once = cohort.weights(self.weighting), np.ones(len(cohort.clients))
+        p, ones = cohort.weights(self.weighting), np.ones(len(cohort.clients))
         # [scaffold alg.1]
         w = server.w + self.server_lr * weighted_mean(p, uploads.dy)
         # [scaffold alg.1]
-        return ScaffoldServer(w, server.c + weighted_sum(once, uploads.dc) / cohort.N)
+        return ScaffoldServer(w, server.c + weighted_sum(ones, uploads.dc) / cohort.N)

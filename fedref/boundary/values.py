@@ -43,8 +43,8 @@ class Bounds(NamedTuple):
     def __str__(self) -> str:
         low = f"{'above' if self.open == 'both' else 'at least'} {self.low:g}"
         high = f"{'below' if self.open else 'at most'} {self.high:g}"
-        said = [low] * (self.low > -inf) + [high] * (self.high < inf)
-        return ", " * bool(said) + " and ".join(said)
+        limits = [low] * (self.low > -inf) + [high] * (self.high < inf)
+        return ", " * bool(limits) + " and ".join(limits)
 
 
 ANY = Bounds()
@@ -101,13 +101,13 @@ class Entry(NamedTuple):
         result = convert(self.kind, value)
         if self.words and isinstance(result, str):
             if result not in self.words:
-                above = f"{where}: " if where else ""
-                raise ConfigError(above + unknown(with_dashes(self.name), result, self.words))
+                prefix = f"{where}: " if where else ""
+                raise ConfigError(prefix + unknown(with_dashes(self.name), result, self.words))
         elif result is None or (self.kind in (int, float) and not self.bounds.holds(result)):
-            right = f"{KINDS[self.kind]}{self.bounds}"
+            expected = f"{KINDS[self.kind]}{self.bounds}"
             if self.kind is int and isinstance(value, int | float) and abs(value) >= LARGEST:
-                right += ", below 2^63"
-            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected {right}")
+                expected += ", below 2^63"
+            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected {expected}")
         return result
 
 
@@ -237,13 +237,13 @@ MOST_SEEDS = 10_000
 
 def seeds_of(text: str) -> list[int]:
     """Read a text as seeds: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
-    spanned = ":" in text
-    numbers = [convert(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
-    if None in numbers or (spanned and len(numbers) != 2):
+    is_range = ":" in text
+    numbers = [convert(int, literal(part.strip())) for part in text.split(":" if is_range else ",")]
+    if None in numbers or (is_range and len(numbers) != 2):
         raise ConfigError(f"--seeds is {text[:40]!r}, expected A:B (A to B−1) or A,B,...")
-    if (numbers[1] - numbers[0] if spanned else len(numbers)) > MOST_SEEDS:
+    if (numbers[1] - numbers[0] if is_range else len(numbers)) > MOST_SEEDS:
         raise ConfigError(f"--seeds is {text[:40]!r}, expected at most {MOST_SEEDS} seeds")
-    return list(range(*numbers)) if spanned else numbers
+    return list(range(*numbers)) if is_range else numbers
 
 
 def quote(value: Any) -> str:

@@ -208,7 +208,7 @@ RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
     "pfedme": (("w",), lambda f, w, rounds, h: spec.pfedme(
         f, w, rounds, h.lr, h.lam, h.alpha, h.inner_steps, h.beta, h.weights)),
 }  # fmt: skip
-#: Those whose server weighs by samples, whatever is asked: the specification has no other.
+#: Algorithms whose server always weights by samples: the specification has no other weights for them.
 BY_SAMPLES = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
 
 

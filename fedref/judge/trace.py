@@ -61,16 +61,16 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
 
         def step(frame: FrameType, event: str, result: Any) -> Any:
             nonlocal before, last
-            now = dict(frame.f_locals)
-            names = () if code in DERIVATIVES else now
-            new = {name: now[name] for name in names if is_number(now[name])}
+            after = dict(frame.f_locals)
+            names = () if code in DERIVATIVES else after
+            new = {name: after[name] for name in names if is_number(after[name])}
             new = {name: x for name, x in new.items() if before.get(name) is not x}
-            if derivatives and "client" in names and before.get("client") is not now["client"]:
-                new["client"] = now["client"].k
+            if derivatives and "client" in names and before.get("client") is not after["client"]:
+                new["client"] = after["client"].k
             if event == "return" and is_number(result):
                 new["return"] = result
             note(frame, last, new)
-            before, last = now, frame.f_lineno
+            before, last = after, frame.f_lineno
             return step
 
         return step

@@ -187,10 +187,10 @@ def check_labels(model: Model, y: Array) -> None:
     low, high = model.labels[0], model.labels[-1]
     dense = high - low + 1 == len(model.labels)  # the SVM has −1 and +1, but not 0
     if dense and y.dtype.kind in "iub":
-        known = not y.size or (low <= y.min() and y.max() <= high)
+        are_labels = not y.size or (low <= y.min() and y.max() <= high)
     else:
-        known = np.all(np.logical_or.reduce([y == label for label in model.labels]))
-    if not known:
+        are_labels = np.all(np.logical_or.reduce([y == label for label in model.labels]))
+    if not are_labels:
         expected = f"integers from {low} to {high}" if dense else f"one of {model.labels}"
         raise ValueError(
             f"labels run from {y.min()} to {y.max()}, expected {expected} ({type(model).__name__})"
@@ -204,8 +204,8 @@ def refuse_lost_step(model: Model, w: Array, v: Array, D: Batch) -> None:
     one does not change, or jumps.
     """
     ends = ((model.grad(w + h * v, D), model.grad(w - h * v, D)) for h in (1e-3, 1e-4))
-    far, near = (plus - minus for plus, minus in ends)
-    if np.linalg.norm(far - 10 * near) < 0.1 * np.linalg.norm(far):
+    change_far, change_near = (plus - minus for plus, minus in ends)
+    if np.linalg.norm(change_far - 10 * change_near) < 0.1 * np.linalg.norm(change_far):
         raise ConfigError(
             f"{type(model).__name__}.grad loses the imaginary part of w, as np.abs does, so that no "
             "hvp can be derived from it: use functions that keep it, or write hvp(w, v, D)"

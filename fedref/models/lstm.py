@@ -271,9 +271,11 @@ class LSTM(base.SoftmaxLogits):
         np.sum(Rdelta, -2, out=Rdb)
         Rdh = self.transpose_read(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
         for l in reversed(range(len(trace.layers))):
-            n, steps, Rsteps, own = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
-            Rd_l = flatten_time(R_backward(steps, Rsteps, own, W[2 * l], V[2 * l], Rdh, trace.skip))
-            d_l = flatten_time(own.delta)
+            n, steps, Rsteps, adjoint = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
+            Rd_l = flatten_time(
+                R_backward(steps, Rsteps, adjoint, W[2 * l], V[2 * l], Rdh, trace.skip)
+            )
+            d_l = flatten_time(adjoint.delta)
             for rows, x, Rx in (
                 (slice(n), steps.x, Rsteps.x),
                 (slice(n, None), previous(steps.h), previous(Rsteps.h)),
@@ -302,9 +304,9 @@ class LSTM(base.SoftmaxLogits):
 
     def share(self, like: Array, skip: Array | None) -> Array:
         """1/n for each of the n steps that are taken, 0 for padding: (..., T, B, 1)."""
-        taken = np.ones((self.length, 1, 1), bool) if skip is None else ~skip
-        taken = taken.astype(like.real.dtype)
-        return taken / np.maximum(taken.sum(-3, keepdims=True), 1)
+        is_real = np.ones((self.length, 1, 1), bool) if skip is None else ~skip
+        is_real = is_real.astype(like.real.dtype)
+        return is_real / np.maximum(is_real.sum(-3, keepdims=True), 1)
 
 
 # ---- one layer through time -----------------------------------------------------------------------
@@ -359,10 +361,10 @@ def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
         for d, x, y in zip(split_gates(d_t), (e_t, e_t, e_t, dh_t), (g, step(c, t), i, s_t)):
             np.multiply(x, y, out=d)
         d_t *= (1 - a_t) * (a_t + (k - one_k))  # da/dz
-        old, dc = dc, e_t * f
+        previous_dc, dc = dc, e_t * f
         if skip is not None:  # c_t = c_{t−1}, h_t = h_{t−1}
             d_t[...] = np.where(step(skip, t), 0, d_t)
-            dc = np.where(step(skip, t), old, dc)
+            dc = np.where(step(skip, t), previous_dc, dc)
         if t:
             step(dh, t - 1)[...] += d_t @ W_h.mT  # [∂h_{t−1}] ∂h_{t−1} + δW_hᵀ
             if skip is not None:
@@ -396,7 +398,7 @@ def R_forward(steps: Steps, Rx: Array, W: Array, V: Array, v_b: Array, skip: Arr
 
 
 def R_backward(
-    steps: Steps, R: Steps, own: Adjoint, W: Array, V: Array, Rdh: Array, skip: Array | None
+    steps: Steps, R: Steps, adjoint: Adjoint, W: Array, V: Array, Rdh: Array, skip: Array | None
 ) -> Array:
     """R{δ} of all steps: (..., T, B, 4H). Rdh (..., T, B, H) : R{∂ℓ/∂h_t}, as dh in `backward`."""
     _, a, c, s, _ = steps
@@ -407,7 +409,7 @@ def R_backward(
     Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), np.zeros_like(step(Rdh, 0))
     for t in reversed(range(s.shape[-3])):
         a_t, Ra_t, s_t, Rs_t, Rdh_t = (step(x, t) for x in (a, Ra, s, Rs, Rdh))
-        d_t, dh_t, e_t = (step(x, t) for x in own)
+        d_t, dh_t, e_t = (step(x, t) for x in adjoint)
         (i, f, g, o), (Ri, Rf, Rg, Ro) = split_gates(a_t), split_gates(Ra_t)
         slope = 1 - s_t * s_t  # of tanh(c)
         # [R{e}] R{∂c} + (R{∂h} ⊙ o + ∂h ⊙ R{o}) ⊙ (1 − s²) − 2∂h ⊙ o ⊙ s ⊙ R{s}
@@ -418,10 +420,10 @@ def R_backward(
         da = [e_t * g, e_t * step(c, t), e_t * i, dh_t * s_t]
         Rd_t = np.concatenate(Rda, -1) * ((1 - a_t) * (a_t + (k - one_k)))
         Rd_t += np.concatenate(da, -1) * (2 * (one_k - a_t) * Ra_t)
-        old, Rdc = Rdc, Re * f + e_t * Rf
+        previous_Rdc, Rdc = Rdc, Re * f + e_t * Rf
         if skip is not None:
             Rd_t = np.where(step(skip, t), 0, Rd_t)
-            Rdc = np.where(step(skip, t), old, Rdc)
+            Rdc = np.where(step(skip, t), previous_Rdc, Rdc)
         step(Rdelta, t)[...] = Rd_t
         if t:
             # [R{∂h}_{t−1}] R{∂h}_{t−1} + R{δ}W_hᵀ + δV_hᵀ
@@ -520,10 +522,10 @@ def in_chunks(
             return in_chunks(f, [x[0] for x in vectors], [x[0] for x in rows], most, add)[None]
         size = max(1, most // (min(B, most) * prod(lead[1:])))
         parts = [slice(i, i + size) for i in range(0, lead[0], size)]
-        done = [
+        outputs = [
             in_chunks(f, [x[s] for x in vectors], [x[s] for x in rows], most, add) for s in parts
         ]
-        return np.concatenate(done)
+        return np.concatenate(outputs)
     starts = range(0, max(B, 1), most)
     chunks = [f(*vectors, *(x[..., i : i + most, :] for x in rows)) for i in starts]
     return sum(chunks[1:], start=chunks[0]) if add else np.concatenate(chunks, -2)

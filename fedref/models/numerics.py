@@ -72,8 +72,8 @@ def cross_entropy(z: Array, y: Array) -> Array:
     Its gradient in z is softmax(z) − one_hot(y). Leading axes of y broadcast against those of z.
     """
     index = np.broadcast_to(y, z.shape[:-1]).astype(np.intp, copy=False)
-    picked = np.take_along_axis(z, index[..., None], -1)[..., 0]
-    return logsumexp(z) - picked
+    z_y = np.take_along_axis(z, index[..., None], -1)[..., 0]
+    return logsumexp(z) - z_y
 
 
 def cross_entropy_slope(z: Array, y: Array, c: Array) -> Array:
@@ -107,8 +107,8 @@ def negative_part(z: Array) -> Array:
 
 def elu(z: Array) -> Array:
     """z where z > 0, else e^z − 1."""
-    below = np.exp(negative_part(z)) - 1
-    return np.where(z.real >= 0, z, below) if np.iscomplexobj(z) else np.maximum(z, below)
+    negative = np.exp(negative_part(z)) - 1
+    return np.where(z.real >= 0, z, negative) if np.iscomplexobj(z) else np.maximum(z, negative)
 
 
 class Activation(NamedTuple):
@@ -146,8 +146,8 @@ def argmax_mask(z: Array) -> Array:
     Σ_m argmax_mask(z)·z, and its transpose is a masked copy.
     """
     first: Array = z.real == z.real.max(-3, keepdims=True)
-    seen = first[..., 0, :, :].copy()
+    earlier = first[..., 0, :, :].copy()
     for i in range(1, z.shape[-3]):
-        first[..., i, :, :] &= ~seen
-        seen |= first[..., i, :, :]
+        first[..., i, :, :] &= ~earlier
+        earlier |= first[..., i, :, :]
     return first

@@ -66,8 +66,10 @@ class LinearSVM(LinearLogit):
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         self.validate(w, D)
         m, _ = self.margins(self.logits(w, D.X), D.y)
-        curved = (m.real > 0) & self.squared
-        r = np.where(curved, 2 * self.logits(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
+        has_curvature = (m.real > 0) & self.squared
+        r = np.where(has_curvature, 2 * self.logits(v, D.X), 0) * base.mean_weights(
+            D, m.dtype
+        )  # y² = 1
         # [HVP, squared hinge] 2Aᵀ(a ⊙ (Av)) / n
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h

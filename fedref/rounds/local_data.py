@@ -18,7 +18,7 @@ GATHER_BYTES = 1 << 23
 class LocalData(NamedTuple):
     """The training data of a few clients, and their part of the Plan: a worker needs no more.
 
-    The k-th of them is client clients[k]. Its data are the rows held[offsets[k]:offsets[k+1]] of
+    The k-th of them is client clients[k]. Its data are the rows row_index[offsets[k]:offsets[k+1]] of
     (X − shift)/scale, or of X itself if it holds codes. rows : role → (K, S, W), −1 = padding. weights :
     (K,) their weights among all that are at work in the round.
     """
@@ -27,7 +27,7 @@ class LocalData(NamedTuple):
     round: int
     X: Array
     y: Array
-    held: Array
+    row_index: Array
     offsets: Array
     rows: Mapping[str, Array]
     steps: Array
@@ -52,7 +52,7 @@ class LocalData(NamedTuple):
 
     def all_rows(self, k: int) -> Batch:
         """Return all training data of the k-th client."""
-        index = self.held[self.offsets[k] : self.offsets[k + 1]]
+        index = self.row_index[self.offsets[k] : self.offsets[k + 1]]
         return Batch(self.features(index), self.y.take(index))
 
     def features(self, index: Array) -> Array:
@@ -62,14 +62,14 @@ class LocalData(NamedTuple):
 
     def locate(self, rows: Array, offset: Array) -> Array:
         """Return indices into X. Padding maps to an arbitrary valid row."""
-        return self.held.take(np.maximum(rows, 0) + offset)
+        return self.row_index.take(np.maximum(rows, 0) + offset)
 
     def subset(self, ks: Sequence[int] | Array) -> "LocalData":
         """Return the data of some of the clients, as views of the same X and y."""
-        parts = [self.held[self.offsets[k] : self.offsets[k + 1]] for k in ks]
+        parts = [self.row_index[self.offsets[k] : self.offsets[k + 1]] for k in ks]
         return self._replace(
             clients=self.clients[ks],
-            held=np.concatenate(parts),
+            row_index=np.concatenate(parts),
             offsets=np.cumsum([0, *map(len, parts)]),
             rows={role: rows[ks] for role, rows in self.rows.items()},
             steps=self.steps[ks],
@@ -79,17 +79,17 @@ class LocalData(NamedTuple):
 
     def subset_rows(self, ks: Sequence[int] | Array) -> "LocalData":
         """Return the data of some of the clients, with X and y of their rows alone."""
-        some = self.subset(ks)
-        X, y = self.X.take(some.held, 0), self.y.take(some.held)
-        return some._replace(X=X, y=y, held=np.arange(len(some.held)))
+        subset = self.subset(ks)
+        X, y = self.X.take(subset.row_index, 0), self.y.take(subset.row_index)
+        return subset._replace(X=X, y=y, row_index=np.arange(len(subset.row_index)))
 
     def materialise(self) -> "LocalData":
         """Return the data with their features already floating point, if these are few."""
-        size = len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize
+        size = len(self.row_index) * self.X[:1].size * np.dtype(self.dtype).itemsize
         if self.codes or size > GATHER_BYTES:
             return self
-        some = self.subset_rows(range(len(self.clients)))
-        return some._replace(X=some.features(some.held), shift=None, scale=None)
+        subset = self.subset_rows(range(len(self.clients)))
+        return subset._replace(X=subset.features(subset.row_index), shift=None, scale=None)
 
 
 def gather(

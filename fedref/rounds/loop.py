@@ -111,7 +111,7 @@ def run_clients(
     """
     # once for all rows: no step checks again
     base.check_batch(model, Batch(data.X, data.y))
-    base.check_labels(model, data.y.take(data.held))
+    base.check_labels(model, data.y.take(data.row_index))
     K = len(client_states)
     stack = (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early
     if threads is None:
@@ -126,29 +126,29 @@ def run_clients(
     def run_part(i: int) -> list[ClientResult]:
         counting: Any = counters[i]
         states = [client_states[k] for k in parts[i]]
-        some = (data if len(parts) == 1 else data.subset(parts[i])).materialise()
+        part = (data if len(parts) == 1 else data.subset(parts[i])).materialise()
         if stack:
-            ended = run_stacked(algorithm, counting, sent, states, some)
+            locals_after = run_stacked(algorithm, counting, sent, states, part)
         else:
-            ended = [
-                run_client(algorithm, counting, sent, state, some, k)
+            locals_after = [
+                run_client(algorithm, counting, sent, state, part, k)
                 for k, state in enumerate(states)
             ]
         results = []
-        for k, (local, state) in enumerate(zip(ended, states)):
-            everything = cache(partial(some.all_rows, k))
+        for k, (local, state) in enumerate(zip(locals_after, states)):
+            everything = cache(partial(part.all_rows, k))
             result = algorithm.finish(counting, sent, local, state, everything)
             log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
-            kept = tree.copy_views(result.client_state)
-            results.append(result._replace(client_state=kept, log=log))
+            client_state = tree.copy_views(result.client_state)
+            results.append(result._replace(client_state=client_state, log=log))
         return results
 
     def stop() -> None:
         for counter in counters:
             counter.stopped = True
 
-    done = run_parts(run_part, range(len(parts)), threads, stop)
-    results = dict(zip(chain(*parts), chain(*done)))
+    results_of_parts = run_parts(run_part, range(len(parts)), threads, stop)
+    results = dict(zip(chain(*parts), chain(*results_of_parts)))
     return [results[k] for k in range(K)], total(counter.counts for counter in counters)
 
 

@@ -33,11 +33,11 @@ def run_stacked(
     order = np.argsort(-data.steps, kind="stable")
     starts = [algorithm.start(model, sent, client_states[k], data.participant(k)) for k in order]
     local = stack_shared(starts)
-    ended: list[Any] = [None] * len(order)
+    locals_after: list[Any] = [None] * len(order)
 
     def end(first: int, last: int) -> None:
         for i in range(first, last):
-            ended[order[i]] = tree.map(lambda x, i=i: x[i], local)
+            locals_after[order[i]] = tree.map(lambda x, i=i: x[i], local)
 
     at_work = len(order)
     for still, batches in steps(data, order, algorithm.roles):
@@ -47,7 +47,7 @@ def run_stacked(
             at_work = still
         local = algorithm.step(model, sent, local, *batches)
     end(0, at_work)
-    return ended
+    return locals_after
 
 
 def stack_shared(trees: Sequence[tree.Tree]) -> tree.Tree:
@@ -68,19 +68,19 @@ def steps(data: LocalData, order: Array, roles: Iterable[str]) -> Iterator[tuple
     """
     S = data.steps[order]
     active = np.count_nonzero(np.arange(S.max())[:, None] < S, axis=1)
-    late = np.arange(len(order)) >= active[:, None]  # (S, K) the client has no step left
+    finished = np.arange(len(order)) >= active[:, None]  # (S, K) the client has no step left
     plans = []
     for role in roles:
         # (S, K, W): a step's clients together
         rows = data.rows[role][order, : len(active)].transpose(1, 0, 2)
         real = rows != PADDING
-        full = (real.all(-1) | late).all(-1)  # (S,) nobody at work has padding
+        full = (real.all(-1) | finished).all(-1)  # (S,) nobody at work has padding
         plans.append((data.locate(rows, data.offsets[:-1][order][:, None]), real, full))
     size = sum(rows[:1].size for rows, *_ in plans) * data.X[:1].size
     length = max(1, BLOCK_BYTES // max(size * np.dtype(data.dtype).itemsize, 1))
     for start in range(0, len(active), length):
         block = slice(start, start + length), slice(active[start])
-        gathered = [
+        groups_of_batches = [
             (
                 data.features(index[block]),
                 data.y.take(index[block]),
@@ -94,6 +94,6 @@ def steps(data: LocalData, order: Array, roles: Iterable[str]) -> Iterator[tuple
                 k,
                 [
                     Batch(X[i, :k], y[i, :k], None if s is None or full[i] else s[i, :k])
-                    for X, y, s, full in gathered
+                    for X, y, s, full in groups_of_batches
                 ],
             )

@@ -25,9 +25,9 @@ LIMIT: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
 @contextmanager
-def limit_threads(most: int | None) -> Iterator[None]:
+def limit_threads(limit: int | None) -> Iterator[None]:
     """Let the clients of a round take at most so many threads; None: one a processor."""
-    token = LIMIT.set(most)
+    token = LIMIT.set(limit)
     try:
         yield
     finally:
@@ -36,8 +36,8 @@ def limit_threads(most: int | None) -> Iterator[None]:
 
 def available_threads() -> int:
     """Return how many threads the clients of a round may take here."""
-    if (most := LIMIT.get()) is not None:
-        return most
+    if (limit := LIMIT.get()) is not None:
+        return limit
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -43,7 +43,7 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
     local, fall = algorithm.start(model, sent, None, ALONE), 0.0
     for _ in range(500):
         after = algorithm.step(model, sent, local, D)
-        own = local.own if local.own else (np.full(4 + 3, 40.0), np.zeros(model.d))  # σ(40) = 1
+        own = local.personal or (np.full(7, 40.0), np.zeros(model.d))  # σ(40) = 1
         fall += model.loss(compose(model, local.w_s, *own), D)
         fall -= model.loss(compose(model, after.w_s, *own), D)  # by the move of w_S alone
         local = after
