@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import contents, document, main, npz, process, write
+from running import algorithms, contents, document, main, npz, process, write
+
+from fedref import DataError, load_run
 
 pytestmark = [
     pytest.mark.usefixtures("here"),
@@ -198,6 +200,78 @@ def parameters_of_an_earlier_round_are_gone():
     for path in Path("D/parameters").glob("*round000001.ckpt"):
         path.unlink()
     return ["resume", "D", "-q"]
+
+
+def parameters():
+    return sorted(Path("D/parameters").glob("*.ckpt"))
+
+
+@fault(
+    r"holds round 0 of fedavg-seed1.*, expected round 0 of .*, so fedavg \(seed 0\) is run again", 0
+)
+def parameters_are_exchanged():
+    before = contents(begin(keep_parameters=1, seeds=[0, 1]))
+    one, other = (path for path in parameters() if "round000000" in path.name)
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    for seed in (0, 1):
+        with pytest.raises(DataError, match="holds round 0 of fedavg-seed"):
+            load_run("D").parameters("fedavg", 0, seed=seed)
+    shutil.copytree("D", "E")
+    assert main("resume", "E", "-q") == 0
+    assert contents(Path("E")) == before
+    return ["resume", "D", "-q"]
+
+
+@fault(r"is damaged .*, so fedavg \(seed 0\) is run again", 0)
+def a_byte_of_parameters_is_changed():
+    before = contents(begin(keep_parameters=1))
+    content = bytearray(parameters()[1].read_bytes())
+    content[-30] ^= 1
+    parameters()[1].write_bytes(content)
+    shutil.copytree("D", "E")
+    assert main("resume", "E", "-q") == 0
+    assert contents(Path("E")) == before
+    return ["resume", "D", "-q"]
+
+
+def with_other_rooms(change):
+    """Resume with fedref's numeric code read in another form."""
+    stopped(document())
+    first = f"""
+import fedref.lab.experiments.run_directory as rooms
+real = rooms.tokenize.open
+def changed(path):
+    text = real(path).read()
+    import io; return io.StringIO(text.replace(*{change!r}))
+rooms.tokenize.open = changed
+"""
+    return finish("resume", "D", "-q", first=first)
+
+
+@fault(r"D: fedref.algorithms changed after fedavg .* began; .*--changed-code")
+def fedrefs_own_numbers_change():
+    return with_other_rooms(("w - self.lr * model.grad", "w - 2 * self.lr * model.grad"))
+
+
+@fault(r"^$", 0)
+def a_word_in_fedref_changes():
+    return with_other_rooms(("\n\n\n", "\n\n# a word\n\n"))
+
+
+@fault(r"asks for up to 1000000000 units .* at most 10000, or --many")
+def a_sweep_that_never_ends():
+    values = ["lr", "alpha", "beta"]
+    sweep = {key: [i / 1000 for i in range(1000)] for key in values}
+    table = document(sweep=sweep, algorithms=algorithms("per-fedavg"))
+    return ["run", write(Path("t.toml"), table), "--dry-run"]
+
+
+@fault(r"site: holds files that fedref did not write")
+def a_run_directory_as_a_site():
+    begin("site")
+    return ["explain", "--html", "site"]
 
 
 @fault(r"environment.json was gone or damaged", 0)

@@ -200,7 +200,7 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def claim_folder(folder: Path, marker: str = ".fedref") -> None:
+def claim_folder(folder: Path, marker: str) -> None:
     """Make a folder whose files may be written over; refuse one that holds files of others."""
     if folder.is_dir() and not (folder / marker).exists() and any(folder.iterdir()):
         what = "holds files that fedref did not write"

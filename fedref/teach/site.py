@@ -113,7 +113,7 @@ def page_html(text: str, here: str) -> str:
 
 def build_site(folder: Path) -> list[Path]:
     """Write the site, and return its files."""
-    claim_folder(folder)
+    claim_folder(folder, ".fedref-site")
     made: dict[str, bytes] = {}
     for name, page in PAGES.items():
         text = page()

@@ -21,7 +21,7 @@ from fedref.lab.experiments.loading import Loader, load_experiment, resolve_expe
 from fedref.lab.experiments.progress import Progress, console_progress
 from fedref.lab.experiments.results import columns_help, idle_rounds
 from fedref.lab.experiments.run import execute
-from fedref.lab.experiments.unit import Record, Unit, units
+from fedref.lab.experiments.unit import Record, Unit, check_many, count_work, units
 from fedref.models import MODELS
 
 DIVERGED = 3
@@ -45,6 +45,7 @@ def run(
     help_columns: bool = False,
     list: bool = False,
     dry_run: bool = False,
+    many: bool = False,
     data_dir: Path | None = None,
     workers: Workers = 1,
     threads: Workers | None = None,
@@ -67,7 +68,8 @@ def run(
     print_config : print the experiment with every value, as a file to copy and edit, and do no more
     help_columns : explain the columns of the table and of the files, and do no more
     list : list algorithms, models, data and split rules, and do no more
-    dry_run : check everything, print the experiment that would run, and do no more
+    dry_run : check everything, print the experiment that would run and how much it is, and do no more
+    many : allow a sweep of more than 10 000 units
 
     examples
       fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
@@ -102,6 +104,7 @@ def run(
     if print_config:
         print(config.toml_text(experiment), end="")
         return 0
+    check_many(experiment, many)
     loader = Loader(data_dir)
     with naming(files[0] if files else ""):
         silent = quiet or json
@@ -111,6 +114,7 @@ def run(
             run_directory.is_begun(experiment, out)  # or refused
         if not quiet:
             print(config.toml_text(experiment), end="")
+            say(count_work(experiment))
         return 0
     if out is None:
         out = run_directory.new_directory(experiment.name)

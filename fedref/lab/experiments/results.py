@@ -252,14 +252,15 @@ class Run(NamedTuple):
         return {int(seed): known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
-        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)"."""
+        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
         found = [(u.experiment, r) for u, r in zip(self.units, self.records) if u.title == title]
         states = {record.status for _, record in found}
         missing = len(found) < len(self.experiment.seeds)
         if "diverged" in states or (states == {"done"} and not missing):
             return "diverged" if "diverged" in states else "done"
         least = 0 if missing else min(record.round for _, record in found)
-        return f"stopped ({least} of {found[0][0].rounds})"
+        lives = self.directory is not None and run_directory.is_held(self.directory)
+        return f"{'running' if lives else 'stopped'} ({least} of {found[0][0].rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
@@ -335,8 +336,7 @@ class Run(NamedTuple):
             paths = {t: run_directory.state_path(folder, unit, t) for t in range(record.round + 1)}
             known = [t for t, path in paths.items() if path.exists()]
             if round in known:
-                state: State = run_directory.read_tree(paths[round])
-                return state
+                return run_directory.load_state(folder, unit, round)
             if known:
                 expected = f"those of the rounds {known}"
         raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")

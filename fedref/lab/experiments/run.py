@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
+from fedref.boundary.values import Bounds, Entry
 from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, compose, setting_entries
@@ -31,6 +32,7 @@ from fedref.lab.experiments.unit import (
     Record,
     Say,
     Unit,
+    check_many,
     iterate_rounds,
     rounds_done,
     units,
@@ -70,8 +72,8 @@ def complete_unit(
     directory, loaded = how.directory, load_experiment(unit.experiment, loader)
     seal = run_directory.seal_of(unit, loaded, loader.split_hash(loaded.whole))
     record = begun = load_begun(unit, how, seal, say)
-    if begun is not None and (path := run_directory.missing_state(directory, unit, begun)):
-        say(f"{path}: is gone, so {unit.name} is run again")
+    if begun is not None and (gone := run_directory.missing_state(directory, unit, begun)):
+        say(f"{gone}, so {unit.name} is run again")
         record = None
     if record is not None:
         run_directory.keep_state(directory, unit, record)
@@ -290,6 +292,7 @@ def run(
     workers: int = 1,
     threads: int | None = None,
     progress: Progress | bool = False,
+    many: bool = False,
     **settings: Any,
 ) -> Run:
     """Run an experiment as `fedref run` does: the same numbers, as arrays.
@@ -309,6 +312,7 @@ def run(
     that have not ended leave nothing for `fedref resume`.
     threads : how many run the clients of a round where the model is large, divided by the workers
     (None: one a processor). The numbers do not depend on it.
+    many : allow a sweep of more than 10 000 units.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")
@@ -319,7 +323,12 @@ def run(
         if settings.get("algorithms") is not None:
             raise ConfigError("both algorithm and algorithms are given, expected one of them")
         settings["algorithms"] = settings.pop("algorithm")
+    for name, number in (("workers", workers), ("threads", 1 if threads is None else threads)):
+        Entry(name, int, bounds=Bounds(1)).check(number)
+    if not isinstance(out, str | Path | None):
+        raise ConfigError(f"out is {out!r}, expected the path of a run directory")
     experiment, loader = compose(what, settings.items()), Loader(data_dir)
+    check_many(experiment, many)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)

@@ -13,8 +13,11 @@ import os
 import platform
 import shlex
 import time
+import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import fedref
+from fedref.algorithm import State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import (
@@ -118,6 +122,18 @@ def lock_folder(folder: int) -> bool:
     except OSError:  # a disk without locks
         return True
     return True
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a run writes to this directory now."""
+    try:
+        folder = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not lock_folder(folder)
+    finally:
+        os.close(folder)
 
 
 def owner_of(folder: int) -> str:
@@ -240,9 +256,36 @@ def seal_of(unit: Unit, loaded: LoadedExperiment, split_hash: str) -> dict[str, 
         UNIT: unit.name,
         CONFIG: unit.file,
         DATA: split_hash,
-        "fedref": fedref.__version__,
+        **numeric_rooms(),
         **names.own_code((type(unit.algorithm), type(loaded.model), function)),
     }
+
+
+@cache
+def numeric_rooms() -> dict[str, str]:
+    """Return name → the SHA-256 of fedref's modules that numbers depend on, without words."""
+    top = Path(fedref.__file__).parent
+    hashes = dict[str, str]()
+    for room in ("models", "algorithms", "rounds", "algorithm.py", "sampling.py", "tree.py"):
+        files = sorted((top / room).glob("*.py")) or [top / room]
+        code = [[file.name, *code_of(file)] for file in files]
+        hashes[f"fedref.{room.removesuffix('.py')}"] = sha256(repr(code).encode()).hexdigest()
+    return hashes
+
+
+def code_of(path: Path) -> Iterator[str]:
+    """Yield the tokens of a module: no comments, no empty lines, no docstrings, any indentation."""
+    line = list[str]()
+    with tokenize.open(path) as file:
+        for kind, text, *_ in tokenize.generate_tokens(file.readline):
+            if kind in (tokenize.INDENT, tokenize.DEDENT):
+                yield tokenize.tok_name[kind]
+            elif kind == tokenize.NEWLINE:
+                if not (len(line) == 1 and line[0].endswith(("'", '"'))):
+                    yield from [*line, "\n"]
+                line.clear()
+            elif kind not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+                line.append(text)
 
 
 def check_seal(
@@ -336,11 +379,30 @@ def keep_state(directory: Path, unit: Unit, record: Record) -> None:
     """Save the state after a round if `keep_parameters` asks for it."""
     every = unit.experiment.keep_parameters
     if every and (record.round % every == 0 or record.status != "running"):
-        write_tree(state_path(directory, unit, record.round), record.state)
+        kept = unit.file, record.round, record.state
+        write_tree(state_path(directory, unit, record.round), kept)
 
 
-def missing_state(directory: Path, unit: Unit, record: Record) -> Path | None:
-    """Return the first state that `keep_parameters` asks for before this record and that is gone."""
+def load_state(directory: Path, unit: Unit, round: int) -> State:
+    """Return the state that was kept after a round; DataError if it is damaged, or another's."""
+    path = state_path(directory, unit, round)
+    kept = read_tree(path)
+    unit_file, t, state = kept if len(kept) == 3 else (None, None, None)
+    if (unit_file, t) != (unit.file, round):
+        raise DataError(
+            f"{path}: holds round {t} of {unit_file}, expected round {round} of {unit.file}"
+        )
+    return State(*state)  # type: ignore[misc]
+
+
+def missing_state(directory: Path, unit: Unit, record: Record) -> str:
+    """Say which state that `keep_parameters` asks for before this record is gone or damaged; "" if none."""
     every = unit.experiment.keep_parameters
-    paths = (state_path(directory, unit, t) for t in range(0, record.round, every or 1))
-    return next((path for path in paths if every and not path.is_file()), None)
+    for t in range(0, record.round, every) if every else ():
+        if not (path := state_path(directory, unit, t)).is_file():
+            return f"{path}: is gone"
+        try:
+            load_state(directory, unit, t)
+        except DataError as error:
+            return str(error)
+    return ""

@@ -7,6 +7,7 @@ after the hash of its TOML text, so a unit whose values differ has another file.
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms.fedprox import dissimilarity
+from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.own_code import (
@@ -33,6 +35,8 @@ from fedref.rounds.metrics import TOTALS
 from fedref.sampling import Plan, Sampling, make_plan, stream
 
 Row = dict[str, Any]
+#: More units than this are run with --many only.
+MOST_UNITS = 10_000
 Say = Callable[[str], None]
 
 
@@ -93,6 +97,28 @@ def units(experiment: Experiment) -> list[Unit]:
             file = f"{label}-seed{seed}-{digest}.ckpt"
             found.setdefault(file, Unit(len(found), single, own, file))
     return list(found.values())
+
+
+def check_many(experiment: Experiment, many: bool) -> None:
+    """Refuse a sweep of more units than anybody means to run, unless they say so."""
+    sizes = [len(values) for values in experiment.sweep.values()]
+    number = prod(sizes) * len(experiment.seeds) * len(experiment.algorithms)
+    if number > MOST_UNITS and not many:
+        raise ConfigError(
+            f"the sweep asks for up to {number} units (points, algorithms and seeds), expected at most "
+            f"{MOST_UNITS}, or --many (many=True)"
+        )
+
+
+def count_work(experiment: Experiment) -> str:
+    """Return how much there is to do, as text: "6 units, 600 rounds, 66 evaluations"."""
+    rounds, evaluations, found = 0, 0, units(experiment)
+    for unit in found:
+        T, every = unit.experiment.rounds, unit.experiment.eval_every
+        rounds += T
+        evaluations += 1 + -(-T // every)
+    counts = {"unit": len(found), "round": rounds, "evaluation": evaluations}
+    return ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items())
 
 
 class LoadedExperiment(NamedTuple):

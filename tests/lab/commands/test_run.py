@@ -193,7 +193,9 @@ def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(he
     path = write(here / "t.toml", document())
     before = sorted(here.rglob("*"))
     assert main("run", path, "--dry-run", "-o", "a", "--lr", "0.07") == 0
-    shown = tomllib.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    assert err == "fedref: 1 unit, 3 rounds, 4 evaluations\n"
+    shown = tomllib.loads(out)
     assert (shown["algorithms"]["fedavg"]["lr"], shown["split"]["users"]) == (0.07, 4)
     assert sorted(here.rglob("*")) == before
     assert main("run", path, "--dry-run", "-q") == 0

@@ -132,7 +132,8 @@ def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
         )
     assert (Path("a") / "config.toml").read_bytes() == before
     with suppress(fedref.DataError):  # of a run that has saved nothing yet
-        assert fedref.load_run("a").records  # reading needs no ownership
+        read = fedref.load_run("a")  # reading needs no ownership
+        assert {row["status"].partition(" (")[0] for row in read.summary()} <= {"running", "done"}
     first.kill()
     first.communicate()
     assert main("resume", "a", "-q") == 0
@@ -213,6 +214,16 @@ def test_run_in_the_same_folder_compares_the_environment(capsys):
 def test_arrays_that_are_none_are_refused(X):
     with pytest.raises(fedref.FedrefError, match=r"masked entries|one length"):
         fedref.run(algorithm="fedavg", data=(X, np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])))
+
+
+def test_what_is_no_number_of_workers_or_path_is_one_line():
+    for given, said in (
+        ({"workers": 0}, "workers"),
+        ({"workers": "2"}, "workers"),
+        ({"out": 5}, "out is 5"),
+    ):
+        with pytest.raises(fedref.ConfigError, match=said):
+            fedref.run(QUICK, **given)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
