@@ -14,6 +14,8 @@ def plot(
     kind: Literal["curves", "bars", "clients"] = "curves",
     metric: str | None = None,
     against: str = "round",
+    others: Literal["best", "mean"] = "best",
+    best: bool = False,
     title: str = "",
     out: Path | None = None,
 ) -> None:
@@ -25,6 +27,8 @@ def plot(
         one panel each (default loss,accuracy); bars: accuracy, accuracy_mean; clients: accuracy,
         train_loss, test_loss (default accuracy)
     against : x axis of curves: round, bytes, flops ..., or a key of the run's sweep
+    others : against a swept key: which values of the other swept keys, the best, or the mean over all
+    best : only the point of the sweep that validation rows choose, which is printed with its test value
     title : title above the picture
     out : FILE.png, .svg or .pdf (default DIR/KIND.png)
 
@@ -32,12 +36,14 @@ def plot(
       fedref plot DIR                                   training loss and test accuracy, per round
       fedref plot DIR --metric accuracy --against bytes --out cost.pdf
       fedref plot DIR --against alpha                   the last accuracy over a swept value
+      fedref plot DIR --best                            each algorithm at the point chosen by validation
       fedref plot DIR --kind bars --out bars.svg        average and maximum, as APFL's Figure 1
       fedref plot DIR --kind clients                    how accuracy is spread over the clients
       fedref plot DIR OTHER --metric gamma              two runs in one picture
 
     In curves, a star marks a round after which APFL's importance is recomputed, a cross marks the last
-    round before an algorithm diverged, and a band spans ±1 standard deviation over seeds.
+    round before an algorithm diverged, and a band spans ±1 standard deviation (n − 1) over seeds.
+    Code of your own that the run used is not needed.
     """
     from fedref.lab import plots  # matplotlib is slow to import
 
@@ -50,17 +56,23 @@ def plot(
     path = out or directories[0] / f"{kind}.png"
     plots.format_of(path)
     of = "clients" if kind == "clients" else "metrics"
-    tables = {name: run.table(of) for name, run in load_runs(directories).items()}
+    runs = load_runs(directories)
+    if best:
+        runs = {name: run.best() for name, run in runs.items()}
+        for name, run in runs.items():
+            held = [c for c in run.summary()[0] if c in ("validation_accuracy", "validation_loss")]
+            print(f"{name}, chosen by validation:\n{run.summary([held[0], 'final'])}\n")
+    tables = {name: run.table(of) for name, run in runs.items()}
     table = plots.join_tables(tables) if len(tables) > 1 else next(iter(tables.values()))
     metrics = metric.split(",") if metric else None
-    how = {"against": against} if kind == "curves" else {}
+    how = {"against": against, "others": others} if kind == "curves" else {}
     plots.save(getattr(plots, kind)(table, metrics, title=title, **how), path)
     print(path)
 
 
 def load_runs(directories: tuple[Path, ...]) -> dict[str, Run]:
     """Load the runs, by their directories."""
-    runs = {str(directory): load_run(directory) for directory in directories}
+    runs = {str(directory): load_run(directory, code=False) for directory in directories}
     for directory, run in runs.items():
         wanted = len(units(run.experiment))
         if missing := wanted - len(run.units):

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, make_dataclass
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -108,6 +108,44 @@ def importable_name(thing: Any) -> str:
         return thing.name if isinstance(thing, Source) else "arrays"
     cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
     return OWN.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+
+
+def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a config.toml with stand-ins for classes and functions of the user's own.
+
+    They have the names and the values, and do nothing: a run is read without its code.
+    """
+
+    def stand_in(base: Any, own: Mapping[str, Any], key: str) -> dict[str, Any]:
+        module, colon, qualified = str(own.get(key, "")).partition(":")
+        if not MODULE_NAME.fullmatch(module + colon + qualified):
+            return dict(own)
+        values = {name.replace("-", "_"): value for name, value in own.items() if name != key}
+        names = {"__module__": module, "__qualname__": qualified, "usual_bounds": ()}
+        if base is None:
+            one: Any = lambda: None  # noqa: E731
+            vars(one)["__signature__"] = inspect.Signature(
+                [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in values]
+            )
+            one.__module__, one.__qualname__ = module, qualified
+        else:
+            known = getattr(base, "__dataclass_fields__", ())
+            missing = dict.fromkeys(getattr(base, "__abstractmethods__", ()))
+            new = [
+                (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
+                for name, value in values.items() if name not in known
+            ]  # fmt: skip
+            last = qualified.rpartition(".")[2]
+            one = make_dataclass(last, new, bases=(base,), frozen=True, namespace=names | missing)
+        return {**own, key: one}
+
+    algorithms = {
+        label: stand_in(Algorithm, own, "algorithm")
+        for label, own in table.get("algorithms", {}).items()
+    }
+    data, model = table.get("data", {}), table.get("model", {})
+    more = {"data": stand_in(None, data, "name"), "model": stand_in(Model, model, "name")}
+    return {**table, "algorithms": algorithms, **more}
 
 
 def require_importable(*things: Any) -> None:

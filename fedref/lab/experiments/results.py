@@ -374,14 +374,15 @@ class Run(NamedTuple):
         return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
 
 
-def load_run(directory: str | Path) -> Run:
+def load_run(directory: str | Path, code: bool = True) -> Run:
     """Return the results in the files of a run's units, even of a run that is not finished.
 
+    code : whether to import the user's own code, which plans and parameters need, and tables do not.
     What clients keep for themselves is in `load_run(DIR).parameters("apfl").clients[3].w_k`.
     """
     directory = Path(directory)
-    experiment = read_experiment(directory)
-    found = ((unit, run_directory.load_record(directory, unit)) for unit in units(experiment))
+    experiment = read_experiment(directory, code)
+    found = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
     pairs = [(u, run_directory.drop_client_states(r)) for u, r in found if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")

@@ -337,9 +337,9 @@ def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
 
 
-def read_tree(path: Path) -> Any:
+def read_tree(path: Path, code: bool = True) -> Any:
     with open_regular(path, "a checkpoint") as file:
-        return checkpoint.loads(file.read(), str(path))
+        return checkpoint.loads(file.read(), str(path), code)
 
 
 def write_tree(path: Path, value: Any) -> None:
@@ -347,7 +347,7 @@ def write_tree(path: Path, value: Any) -> None:
     write_atomically(path, checkpoint.dumps(value))
 
 
-def load_record(directory: Path, unit: Unit) -> Record | None:
+def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
     """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged.
 
     Any other FedrefError: the file holds another unit.
@@ -355,7 +355,7 @@ def load_record(directory: Path, unit: Unit) -> Record | None:
     path = record_path(directory, unit)
     if not path.exists():
         return None
-    record: Record = read_tree(path)
+    record: Record = read_tree(path, code)
     if record.seal.get(UNIT) != unit.name:
         raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
     return record

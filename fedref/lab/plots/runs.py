@@ -3,6 +3,7 @@
 All take the table of a run (`Run.table()`), or of several (`join_tables`). metrics : the columns to draw.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from fedref.boundary.style import (
     sign,
     wrap_label,
 )
-from fedref.lab.plots.tables import Table, columns_of, extremes, group_rows, mean_and_sd
+from fedref.lab.plots.tables import Row, Table, columns_of, extremes, group_rows, mean_and_sd
 from fedref.models.numerics import Array
 from fedref.rounds.metrics import CLIENTS, COLUMNS, PERCENT, Column
 
@@ -126,6 +127,7 @@ def curves(
     metrics: str | Sequence[str] | None = None,
     *,
     against: str = "round",
+    others: str = "best",
     title: str = "",
 ) -> Figure:
     """Draw a line for each algorithm: the mean over seeds, with a band of ±1 standard deviation.
@@ -134,16 +136,24 @@ def curves(
     cross marks the last round before the algorithm diverged. against : "round", or the column on the x
     axis: bytes, flops ...; an algorithm with only zeros there is a level line at its last value. Or a
     key of the sweep: then the points are the values after the last round, and the axis is logarithmic
-    if its values spread over more than a factor of 20.
+    if its values spread over more than a factor of 20. others : "best" or "mean" over the values of the
+    other swept keys; the best is chosen by validation rows if there are any, else by what is drawn.
     """
     key = f"sweep.{against.removeprefix('sweep.')}"
     swept = key in table
-    if swept:
-        table = last_round_over(key, table)
     known = [n for n in ("train_loss", "test_loss", "accuracy") if np.isfinite(table[n]).any()]
     usual = known[-1:] if swept else [n for n in known if n != "test_loss" or len(known) < 3]
     columns = [column_of(name, table) for name in names_of(metrics) or usual]
     columns = columns or [COLUMNS["test_loss"]._replace(parts=("test_loss",))]
+    more = ""
+    if swept:
+        held = [n for n in ("validation_accuracy", "validation_loss") if n in table]
+        held = [n for n in held if np.isfinite(table[n]).any()][:1]
+        by = column_of(held[0], table) if held else columns[0]
+        rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
+        how = f"best{' by validation' * bool(held)}" if others == "best" else others
+        more = "\n" + wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
+        table = last_round_over(key, table, by, others)
     over = None if swept or against == "round" else column_of(against, table)
     drawn = [s for s in series_of(table) if any(s.values(c)[0].size for c in columns)]
     with context(STYLE):
@@ -155,29 +165,53 @@ def curves(
                 ends = table["round"]
                 wide = ends.min() > 0 and ends.max() > 20 * ends.min()
                 axes.set_xscale("log" if wide else "linear")
-                axes.set(xlabel=key.removeprefix("sweep."), ylabel=f"{column.title}, last round")
+                axes.set(
+                    xlabel=key.removeprefix("sweep.") + more, ylabel=f"{column.title}, last round"
+                )
     return figure
 
 
-def last_round_over(key: str, table: Table) -> Table:
+def last_round_over(key: str, table: Table, by: Column, others: str) -> Table:
     """Return a table whose rounds are the values of a swept key: of each unit its last values.
 
-    Units that do not depend on the key are left out.
+    Of the values of other swept keys, others="best" takes those with the best mean over seeds of the
+    column `by`, and "mean" the mean. Units that do not depend on the key are left out.
     """
     if table[key].dtype.kind not in "iuf":
         raise ConfigError(f"{key} holds words, expected numbers for the x axis")
-    rows = []
+    swept = {name.removeprefix("sweep.") for name in table if name.startswith("sweep.")}
+    points: dict[tuple[str, float], list[dict[Any, Row]]] = {}
     for title, seeds in group_rows(table).items():
         label, _, point = title.partition(" (")
-        swept = f"{key.removeprefix('sweep.')}="
-        rest = [part for part in point.rstrip(")").split(", ") if not part.startswith(swept)]
-        name = f"{label} ({', '.join(rest)})" if rest else label
-        for own in seeds.values():
+        parts = re.split(r", (?![^\[]*\])", point.removesuffix(")"))  # not within a list
+        rest = [part for part in parts if part.partition("=")[0] not in swept]
+        name = f"{label} ({', '.join(rest)})" if any(rest) else label
+        lasts = {}
+        for seed, own in seeds.items():
             known = {n: x[x == x] for n, x in own.items() if n != "renewed"}
-            last = {n: x[-1] for n, x in known.items() if x.size}
-            if key in last:
-                rows.append(last | {"title": name, "round": last[key], "diverged": False})
-    return columns_of(sorted(rows, key=lambda row: float(row["round"])))
+            lasts[seed] = {n: x[-1] for n, x in known.items() if x.size}
+        if all(key in last for last in lasts.values()):
+            x = float(next(iter(lasts.values()))[key])
+            points.setdefault((name, x), []).append(lasts)
+    rows: list[Row] = []
+    sign = -1 if "loss" in by.title else 1
+
+    def mean_of(lasts: dict[Any, Row]) -> float:
+        return sign * float(
+            np.mean([sum(r.get(p, np.nan) for p in by.parts) for r in lasts.values()])
+        )
+
+    for (name, x), found in sorted(points.items(), key=lambda item: item[0][1]):
+        if others == "best":
+            found = [max(found, key=lambda lasts: np.nan_to_num(mean_of(lasts), nan=-np.inf))]
+        for seed, row in found[0].items():
+            same = [lasts[seed] for lasts in found if seed in lasts]
+            means = {
+                n: np.mean([r[n] for r in same if n in r])
+                for n, value in row.items() if isinstance(value, np.floating | np.integer)
+            }  # fmt: skip
+            rows.append(row | means | {"title": name, "round": x, "diverged": False})
+    return columns_of(rows)
 
 
 def draw_curves(
@@ -202,7 +236,7 @@ def draw_curves(
             look = {key: series.look[key] for key in ("color", "linestyle")}
             axes.axhline(mean[-1], **look, linewidth=1)
         else:
-            draw_curve(axes, series, t, x, mean, sd, i / len(lines), log)
+            draw_curve(axes, series, t, x, mean, sd, i / len(lines), column.scale == PERCENT, log)
     axes.set_xlabel("communication round" if against is None else against.title)
     axes.set_ylabel(column.title)
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=against is None))
@@ -214,8 +248,9 @@ def draw_curves(
 
 
 def draw_curve(
-    axes: Axes, series: Series, t: Array, x: Array, mean: Array, sd: Array, offset: float, log: bool
-) -> None:
+    axes: Axes, series: Series, t: Array, x: Array, mean: Array, sd: Array, offset: float,
+    percent: bool, log: bool,
+) -> None:  # fmt: skip
     """Draw the mean, its band, the stars and the cross; `offset` in [0, 1) keeps markers apart."""
     colour, step = series.look["color"], max(1, len(t) // 8)
     axes.plot(
@@ -223,8 +258,10 @@ def draw_curve(
         markevery=(int(offset * step), step), markeredgecolor="white", markeredgewidth=0.5,
     )  # fmt: skip
     if len(series.seeds) > 1:
-        low = np.maximum(mean - sd, mean / 1e3) if log else mean - sd
-        axes.fill_between(x, low, mean + sd, color=colour, alpha=0.14, linewidth=0)
+        low, high = np.maximum(mean - sd, mean / 1e3) if log else mean - sd, mean + sd
+        if percent:
+            low, high = np.maximum(low, 0), np.minimum(high, 100)
+        axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
     to, back = (np.log, np.exp) if log else (np.positive, np.positive)
     for at, share in renewals(series):
         if t[0] <= at <= t[-1]:  # interpolate on the axes' scales, to be on the line

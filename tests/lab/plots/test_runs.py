@@ -88,6 +88,33 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
         curves(table, against="lr")
 
 
+@pytest.mark.parametrize(
+    ("others", "validation", "expected", "words"),
+    [
+        ("best", False, [62, 72], "best over mu, hidden"),
+        ("best", True, [60, 70], "best by validation over mu, hidden"),
+        ("mean", False, [61, 71], "mean over mu, hidden"),
+    ],
+)
+def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_mean(
+    seen, others, validation, expected, words
+):
+    points = [{"lr": lr, "mu": mu, "hidden": [4, 2]} for lr in (0.1, 0.2, 0.3) for mu in (0.0, 1.0)]
+    run = made(["fedprox"], points=points)
+    for unit, record in zip(run.units, run.records):
+        test = 0.5 + unit.point["lr"] + 0.02 * unit.point["mu"]
+        record.rows[-1]["accuracy"] = test + (0.5 if unit.seed else -0.5)
+        if validation:
+            record.rows[-1]["validation_accuracy"] = 0.5 - 0.1 * unit.point["mu"]
+    (axes,) = seen(curves, run, against="lr", others=others).axes
+    (line,) = lines(axes)
+    assert line.get_xdata().tolist() == [0.1, 0.2, 0.3]
+    assert line.get_ydata()[:2] == pytest.approx(expected)
+    assert " ".join(axes.get_xlabel().split()) == f"lr {words}"
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (0, 100)
+
+
 def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
     run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
     run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0
