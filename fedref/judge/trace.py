@@ -67,6 +67,8 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
             new = {name: x for name, x in new.items() if before.get(name) is not x}
             if derivatives and "client" in names and before.get("client") is not after["client"]:
                 new["client"] = after["client"].k
+            if event == "return" and code in DERIVATIVES and is_number(after.get("w")):
+                new["w"] = after["w"]  # where the derivative is taken
             if event == "return" and is_number(result):
                 new["return"] = result
             note(frame, last, new)

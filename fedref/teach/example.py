@@ -29,9 +29,14 @@ ABOUT_MODEL = (
 RATES = ("lr", "alpha", "beta", "mu", "lam", "momentum", "server_lr")
 #: APFL begins with its decomposition, so that two rounds show all its parts.
 FIXED: Mapping[str, Mapping[str, Any]] = {"apfl": {"z": 0, "init": "continuous"}}
+#: What else is said of these.
+MEANT = {
+    "z": "the round from which on clients have parameters of their own",
+    "init": "w_k begins so that the composite is w_S, as there is one output unit: `unit` is (0)",
+}
 #: Algorithm → how many rounds and local steps show all its parts; for all others one of each.
 LENGTHS = {
-    "fedprox": (1, 2), "fedcurv": (2, 1), "apfl": (2, 1), "scaffold": (2, 1), "feddyn": (2, 1),
+    "fedprox": (1, 2), "fedcurv": (2, 1), "apfl": (2, 2), "scaffold": (2, 1), "feddyn": (2, 1),
     "fedavgm": (2, 1),
 }  # fmt: skip
 DRAWS = 300
@@ -147,6 +152,8 @@ def given_lines(case: Case) -> Iterator[tuple[str, str]]:
     plan = parts["plans"][0]
     yield "w", show(first_parameters(case))
     yield from ((name, show(case.hyper[name])) for name in RATES if name in case.hyper)
+    for name in FIXED.get(case.algorithm, ()):
+        yield name, f"{show(case.hyper[name])}: {MEANT[name]}"
     for client in clients_of(plan, parts["data"], drop=False):
         yield f"client {client.k}: rows x → y", show(client.data)
         for t, step in enumerate(client.steps, 1):
@@ -167,8 +174,10 @@ def traced_rows(case: Case) -> list[tuple[str, str, str]]:
         if any(isinstance(x, complex | np.complexfloating) for x in line.values.values()):
             continue  # a complex step
         values = {name: show(x) for name, x in line.values.items()}
-        said = ", ".join(x if name == "return" else f"{name} = {x}" for name, x in values.items())
         asked = ASKED.get(line.function)
+        place = f"at {values.pop('w')}: " if asked and "w" in values else ""
+        said = ", ".join(x if name == "return" else f"{name} = {x}" for name, x in values.items())
+        said = place + said
         rows.append(("" if asked else str(line.number), asked or line.text, said))
     following = [*rows[1:], ("", "", "")]  # a line that returns what was asked says it itself
     return [row for row, after in zip(rows, following) if row[0] or row[2] != after[2]]

@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial, reduce
 from importlib.resources import files
@@ -111,7 +112,7 @@ def paper_page(module: ModuleType, label: str = "") -> str:
         f"In fedref: {', '.join(f'`{name}`' for name in labels)}." if labels else "",
         section("The algorithm", NAMES, fence("python", loop)) if loop else "",
         section("Derivation", derivation.strip()),
-        section("Two clients", picture(label)) if label else "",
+        section("Two clients", picture(page, label)) if label else "",
         section(
             "Equation by equation", symbols_table(module), *equation_parts(source.equations_in(module))
         ),
@@ -128,12 +129,17 @@ def why_of(page: str) -> str:
     return text_of("why.md").partition(f"## {page}\n")[2].partition("\n## ")[0]
 
 
-def picture(label: str) -> str:
-    """Return the picture of an algorithm's rounds, and how to draw it otherwise."""
+def picture(page: str, label: str) -> str:
+    """Return a question, the picture of an algorithm's rounds that answers it, and what there is to see."""
+    words = tomllib.loads(text_of("pictures.toml"))[page]
+    drawn = f"![Two clients' losses as contours, and their local steps](rounds-{label}.svg)"
+    if "slider" in words:
+        drawn, label = fence(f"slider {page}", "frames"), words["slider"]["algorithm"]
     return join(
-        f"![Two clients' losses as contours, and their local steps: rounds 1, 2 and 5](rounds-{label}.svg)",
+        f"**Predict first.** {words['ask']}", drawn, fence("answer", words["answer"]),
+        f"{words['see']} Each client's loss is quadratic, that of least squares with four rows.",
         f"`fedref explain {label} --picture {label}.svg --set KEY=VALUE` draws it with other settings.",
-    )
+    )  # fmt: skip
 
 
 def symbols_table(module: ModuleType) -> str:
@@ -242,16 +248,14 @@ def mistakes_page() -> str:
 
 
 def tour_page() -> str:
-    """Return the notebook, and where to go from there."""
+    """Return the notebook."""
     notebook = json.loads((files("fedref.teach") / "tour.ipynb").read_text("utf-8"))
     parts = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else fence("python", text))
         parts += map(output_text, cell.get("outputs", ()))
-    papers = [f"[{source.title(module)}]({page_name(module)}.html)" for module in source.modules()]
-    models = [f"[{cls.__name__}](model-{name}.html)" for name, cls in MODELS.items()]
-    return join(*parts, section("Algorithms", items(papers)), section("Models", items(models)))
+    return join(*parts)
 
 
 def output_text(output: Mapping[str, Any]) -> str:
@@ -323,11 +327,32 @@ def start_page() -> str:
     )
 
 
-def teachers_page() -> str:
-    """Return the guide for teachers: a course, and the exercises."""
+def algorithms_page() -> str:
+    """Return the papers with their algorithms, in one sentence each, and the models."""
+    rows = []
+    for module in source.modules():
+        page = page_name(module)
+        first = why_of(page).strip().replace("\n", " ").partition(". ")[0]
+        names = ", ".join(f"`{name}`" for name in algorithms_of(page))
+        rows.append((f"[{source.title(module)}]({page}.html)", names, f"{first.rstrip('.')}."))
+    models = ((f"[{x.__name__}](model-{name}.html)", source.title(x)) for name, x in MODELS.items())
+    return join(
+        "# Algorithms and models", "[Where to start](start.html) has an order to read in.",
+        table("paper | in fedref | why", rows),
+        section("Models", table("model | what it is", models)),
+    )  # fmt: skip
+
+
+def exercises_page() -> str:
+    """Return the exercises, the hunt, and how they are begun."""
     rows = ((f"`{x.name}`", x.trains, x.before, x.minutes) for x in EXERCISES.values())
     exercises = table("exercise | trains | needs before | minutes", rows)
-    return text_of("teachers.md").replace("{exercises}", exercises)
+    return text_of("exercises.md").replace("{exercises}", exercises)
+
+
+def teachers_page() -> str:
+    """Return the guide for teachers."""
+    return text_of("teachers.md")
 
 
 def model_page(name: str) -> str:
@@ -352,7 +377,7 @@ def model_equations(cls: Any) -> list[Equation]:
 PAGES: dict[str, Callable[[], str]] = {
     "index": tour_page, "spec": spec_page, "equations": equations_page,
     "mistakes": mistakes_page, "proofs": proofs_page, "teachers": teachers_page,
-    "start": start_page,
+    "start": start_page, "algorithms": algorithms_page, "exercises": exercises_page,
     **{page_name(module): partial(paper_page, module) for module in source.modules()},
     **{f"model-{name}": partial(model_page, name) for name in MODELS},
 }  # fmt: skip

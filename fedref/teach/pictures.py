@@ -1,4 +1,4 @@
-"""The pictures of the pages, by name: rounds of two clients, FedCurv's ellipses, two of the proofs."""
+"""The pictures of the pages, by name: rounds of two clients, ellipses, noise, two of the proofs."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,8 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.style import context
 
-from fedref.algorithms import ALGORITHMS, fedcurv, importance
+from fedref.algorithms import ALGORITHMS, fedcurv, importance, per_fedavg
 from fedref.boundary.style import COLOURS, STYLE
+from fedref.models import BinaryLogistic
+from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs import picture
 from fedref.proofs.case import Case
@@ -51,6 +53,41 @@ def draw_ellipses() -> Figure:
     return figure
 
 
+#: How often estimates of a meta-gradient are drawn, how many of them are shown, the batch and the inner step.
+DRAWN, SHOWN, BATCH, ALPHA = 20000, 300, 4, 0.6
+
+
+def draw_noise() -> Figure:
+    """Draw clouds of estimates of one meta-gradient, and their means against the truth."""
+    rng, model = stream(0, "noise picture"), BinaryLogistic(2, bias=False)
+    X = rng.normal(size=(40, 2)) * [2.0, 1.0]
+    D, w = Batch(X, (X @ [1.5, 1.0] + rng.normal(size=40) > 0).astype(int)), np.array([-1.0, -0.8])
+    one, *two = (Batch(X[i], D.y[i]) for i in rng.integers(0, 40, (3, DRAWN, BATCH)))
+    ws = np.broadcast_to(w, (DRAWN, 2))
+    truth = per_fedavg.meta_gradient(model, w, D, D, D, alpha=ALPHA)
+    clouds = {
+        "exact, three batches": per_fedavg.meta_gradient(model, ws, one, *two, alpha=ALPHA),
+        "exact, one batch": per_fedavg.meta_gradient(model, ws, one, one, one, alpha=ALPHA),
+        "first order": per_fedavg.meta_gradient_fo(model, ws, one, two[0], alpha=ALPHA),
+        "Hessian free": per_fedavg.meta_gradient_hf(model, ws, one, *two, alpha=ALPHA, delta=1e-3),
+    }
+    figure = Figure((10.2, 3.4), layout="constrained")
+    for axes, (name, points) in zip(
+        figure.subplots(1, 4, sharex=True, sharey=True), clouds.items()
+    ):
+        mean = points.mean(0)
+        axes.plot(*points[:SHOWN].T, ".", color=COLOURS[6], markersize=2.5, label="one estimate")
+        axes.plot(*mean, "o", color=COLOURS[2], label=f"mean of {DRAWN}")
+        axes.plot(*truth, "k+", markersize=12, label="truth, from all rows")
+        off, error = np.linalg.norm(mean - truth), np.linalg.norm(points.std(0)) / np.sqrt(DRAWN)
+        axes.set(
+            title=f"{name}\noff by {off:.3f} ± {error:.3f}", xticks=[], yticks=[], aspect="equal"
+        )
+        axes.set(xlim=truth[0] + np.array([-2.0, 2.0]), ylim=truth[1] + np.array([-1.6, 1.6]))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
 # ---- proofs ---------------------------------------------------------------------------------------
 
 
@@ -66,6 +103,7 @@ def draw_proof(draw_half: Callable[..., None]) -> Figure:
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     **{f"rounds-{name}": partial(draw_rounds, name) for name in ALGORITHMS},
     "ellipses": draw_ellipses,
+    "noise": draw_noise,
     "complex-step": partial(draw_proof, picture.draw_errors),
     "taylor-slope": partial(draw_proof, picture.draw_remainders),
 }

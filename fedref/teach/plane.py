@@ -5,13 +5,15 @@ and two things can be chosen: where the bowl has its minimum, and how steep it i
 steep and the second's is flat: what a method does about clients that differ is then to be seen.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Ellipse
 from scipy.optimize import minimize
 
 from fedref import tree
@@ -27,6 +29,7 @@ from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_client, run_clients, run_round
 from fedref.sampling import Plan
+from fedref.teach.source import text_of
 
 CLIENT_COLOURS, SERVER_COLOUR = COLOURS[1:3], COLOURS[3]
 ROUNDS = (1, 2, 5)
@@ -88,12 +91,14 @@ class Round(NamedTuple):
     """One round: before, after : the server's parameters (2,); paths : each client's local steps.
 
     adapted : the point that each client is tested with after the round, where the method adapts.
+    state : the arrays of the server's state after it.
     """
 
     before: Array
     paths: list[Array]
     after: Array
     adapted: list[Array]
+    state: list[Array]
 
 
 def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
@@ -147,7 +152,8 @@ def play_rounds(
             if algorithm.personalised
         ]
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
-        played.append(Round(before, local, first_vector(state.server), tested))
+        server = [np.asarray(x) for x in tree.leaves(state.server)]
+        played.append(Round(before, local, server[0], tested, server))
     return played
 
 
@@ -168,27 +174,14 @@ def best_point(alpha: float = 0.0) -> Array:
 def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
     """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
     algorithm = make_algorithm(name, settings or {})
-    with np.errstate(all="ignore"):  # a step that is too long diverges
-        played = play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
+    played = play(algorithm, name)
     figure = Figure((10.2, 4.4), layout="constrained")
     panels = figure.subplots(1, len(ROUNDS), sharex=True, sharey=True)
     for axes, t in zip(panels, ROUNDS):
         draw_bowls(axes)
-        way = np.array([*(r.before for r in played[:t]), played[t - 1].after])
-        axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
-        draw_round(axes, played[t - 1])
-        axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
-        alpha = getattr(algorithm, "alpha", 0.0)
-        # pFedMe solves a problem instead of a step of size α
-        if algorithm.adapts_on and not hasattr(algorithm, "lam") and np.ndim(alpha) == 0 and alpha:
-            axes.plot(
-                *best_point(alpha), "kx", markersize=8, label="minimum after a step of size α"
-            )
-        axes.set(xlim=(-2.9, 2.9), ylim=(-2.0, 2.9), title=f"round {t}")
-    text = partial(panels[0].annotate, textcoords="offset points", fontsize=9)
-    text("start", START, (6, 4))
-    for k, (colour, (c, *_)) in enumerate(zip(CLIENT_COLOURS, BOWLS), 1):
-        text(f"client {k}", c, (-16, -22 if k == 1 else -26), color=colour)
+        draw_until(axes, algorithm, played, t)
+        axes.set(title=f"round {t}")
+    panels[0].annotate("start", START, (6, 4), textcoords="offset points", fontsize=9)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     rates = {key: getattr(algorithm, key, None) for key in ("lr", "alpha", "beta", "mu", "lam")}
     given = [f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float)]
@@ -196,15 +189,130 @@ def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
     return figure
 
 
+def play(algorithm: AnyAlgorithm, name: str, rounds: int = max(ROUNDS)) -> list[Round]:
+    """Run rounds of an algorithm with its own numbers of steps."""
+    with np.errstate(all="ignore"):  # a step that is too long diverges
+        return play_rounds(algorithm, rounds, UNEQUAL.get(name, STEPS))
+
+
+def draw_until(axes: Any, algorithm: AnyAlgorithm, played: Sequence[Round], t: int) -> None:
+    """Draw round t, the server's way to it, and the minima."""
+    way = np.array([*(r.before for r in played[:t]), played[t - 1].after])
+    axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
+    draw_round(axes, played[t - 1])
+    axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
+    alpha = getattr(algorithm, "alpha", 0.0)
+    # pFedMe solves a problem instead of a step of size α
+    if algorithm.adapts_on and not hasattr(algorithm, "lam") and np.ndim(alpha) == 0 and alpha:
+        axes.plot(*best_point(alpha), "kx", markersize=8, label="minimum after a step of size α")
+
+
+# ---- frames of a slider --------------------------------------------------------------------------
+
+
+class Slider(NamedTuple):
+    """What a slider changes, in how many frames. key : a field of the algorithm, or "round"."""
+
+    algorithm: str
+    key: str
+    symbol: str
+    values: Sequence[float]
+
+
+SLIDERS = {
+    page: Slider(**words["slider"])
+    for page, words in tomllib.loads(text_of("pictures.toml")).items()
+    if "slider" in words
+}
+
+
+def draw_slider(page: str) -> Figure:
+    """Draw all frames into one figure; what belongs to frame i has an id that begins with "fi-"."""
+    slider = SLIDERS[page]
+    learns = slider.key == "round"
+    figure = Figure((10.2, 5.0 if learns else 4.4), layout="constrained")
+    panels = figure.subplots(1, 2 if learns or page == "per_fedavg" else 3)
+    plain = [axes for axes in panels if not (learns and axes is panels[1])]
+    for axes in plain:
+        draw_bowls(axes)
+    if learns:
+        played = play(make_algorithm(slider.algorithm, {}), slider.algorithm, len(slider.values))
+        draw_step_sizes(panels[1], played)
+    for i, value in enumerate(slider.values):
+        before = {id(artist) for axes in panels for artist in axes.get_children()}
+        said = f"{slider.symbol} = {value:g}" if slider.symbol != "round" else f"round {value:g}"
+        if learns:
+            draw_learned(panels, played, int(value))
+        else:
+            algorithm = make_algorithm(slider.algorithm, {slider.key: float(value)})
+            played = play(algorithm, slider.algorithm)
+            rounds = {2: (1, 5), 3: (1, 2, 5)}[len(panels)]
+            for axes, t in zip(panels, rounds):
+                if page == "fedprox" and axes is panels[0]:
+                    fedavg = make_algorithm("fedavg", {})
+                    draw_until(axes, fedavg, play(fedavg, "fedavg"), 1)
+                else:
+                    draw_until(axes, algorithm, played, t - (page == "fedprox" and t == 2))
+        panels[0].annotate(said, (0.02, 0.98), xycoords="axes fraction", va="top", fontsize=12)
+        new = [x for axes in panels for x in axes.get_children() if id(x) not in before]
+        for n, artist in enumerate(new):
+            for part in (artist, getattr(artist, "arrow_patch", None)):
+                if part is not None:
+                    part.set_gid(f"f{i}-{n}{'a' * (part is not artist)}")
+    titles = {"fedprox": ["FedAvg, round 1", "FedProx, round 1", "FedProx, round 5"]}
+    usual = [f"round {t}" for t in ((1, 5) if len(panels) == 2 else (1, 2, 5))]
+    for axes, text in zip(plain, titles.get(page, ["θ and its step sizes"] if learns else usual)):
+        axes.set(title=text)
+    handles = dict(zip(*plain[-1].get_legend_handles_labels()[::-1]))
+    signs = [Line2D([], [], **look_of(x)) for x in handles.values()]
+    figure.legend(signs, handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def look_of(line: Any) -> dict[str, Any]:
+    """Return the look of a line for a legend that is in every frame."""
+    names = ("color", "marker", "markersize", "linestyle", "linewidth", "fillstyle")
+    return {name: getattr(line, f"get_{name}")() for name in names}
+
+
+def draw_learned(panels: Any, played: Sequence[Round], t: int) -> None:
+    """Draw Meta-SGD after round t: θ's way, α as an ellipse about it, and what the clients adapt to."""
+    axes, curves = panels
+    last = played[t - 1]
+    theta, alpha = last.state
+    way = np.array([*(r.before for r in played[:t]), last.after])
+    axes.plot(*way.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2, label="θ so far")
+    draw_round(axes, last._replace(paths=[]))
+    axes.add_patch(Ellipse(theta, *(2 * alpha), fill=False, ec=SERVER_COLOUR, lw=1.2, ls="--"))
+    curves.plot([t, t], alpha, "o", color="black", markersize=7)
+
+
+def draw_step_sizes(axes: Any, played: Sequence[Round]) -> None:
+    """Draw both entries of Meta-SGD's α, round by round."""
+    alphas = np.array([r.state[1] for r in played])
+    for j, (values, dash) in enumerate(zip(alphas.T, ("-", "--")), 1):
+        axes.plot(
+            range(1, len(played) + 1), values, dash, color=SERVER_COLOUR, label=f"α, entry {j}"
+        )
+    axes.set(xlabel="round", title="the learned step sizes α", ylim=(0, None))
+    axes.legend()
+
+
 def draw_bowls(axes: Any) -> None:
-    """Draw the contours of both clients' losses."""
-    axes.set(aspect="equal", xticks=[], yticks=[])
+    """Draw the contours of both clients' losses: ellipses, as the losses are quadratic."""
+    axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-2.9, 2.9), ylim=(-2.0, 2.9))
     axes.grid(visible=False)
-    x, y = np.meshgrid(np.linspace(-2.9, 2.9, 40), np.linspace(-2.0, 2.9, 40))
-    for colour, D in zip(CLIENT_COLOURS, DATA):
-        bowl = MODEL.loss(np.stack([x, y], -1), Batch(D.X[None], D.y[None]))
-        levels = bowl.min() + np.array([0.1, 0.4, 1.0, 2.0])
-        axes.contour(x, y, bowl, levels, colors=[colour], linewidths=0.8, alpha=0.55)
+    for k, (colour, (c, *_), D) in enumerate(zip(CLIENT_COLOURS, BOWLS, DATA), 1):
+        curvatures, directions = np.linalg.eigh(D.X.T @ D.X / len(D.X))
+        angle = np.degrees(np.arctan2(*directions[::-1, 0]))
+        for level in (0.1, 0.4, 1.0, 2.0):  # above the minimum
+            width, height = 2 * np.sqrt(2 * level / curvatures)
+            axes.add_patch(
+                Ellipse(c, width, height, angle=angle, fill=False, ec=colour, lw=0.8, alpha=0.55)
+            )
+        axes.annotate(
+            f"client {k}", c, (-16, -24), textcoords="offset points", fontsize=9, color=colour
+        )
 
 
 def draw_round(axes: Any, played: Round) -> None:

@@ -1,4 +1,4 @@
-"""The static site of `fedref explain --html`: the pages' Markdown as HTML, no network, no scripts."""
+"""The static site of `fedref explain --html`: pages as HTML, no network, ten lines of script."""
 
 import html
 import re
@@ -12,6 +12,7 @@ from fedref.boundary.files import claim_folder
 from fedref.teach.formula import mathml
 from fedref.teach.pages import PAGES, anchor
 from fedref.teach.pictures import PICTURES, draw
+from fedref.teach.plane import SLIDERS, draw_slider
 
 try:
     from markdown_it import MarkdownIt
@@ -34,16 +35,28 @@ SHELL = """<!doctype html>
 {body}
 </main></body></html>
 """
+#: Shows the frame of a slider's value; Python drew all of them.
+SCRIPT = """<script>
+for (const figure of document.querySelectorAll("figure.slider")) {
+  const [label, knob] = ["label", "input"].map((tag) => figure.querySelector(tag));
+  label.hidden = false;
+  knob.addEventListener("input", () => {
+    for (const frame of figure.querySelectorAll(".frame"))
+      frame.classList.toggle("on", frame.dataset.frame === knob.value);
+  });
+}
+</script>
+"""
 #: The links of every page: short, so that they stand on one line.
 LINKS = {
-    "start": "Start", "index": "Tour", "spec": "Papers", "equations": "Equations", "mistakes": "Mistakes",
-    "proofs": "Proofs", "teachers": "Teachers",
+    "start": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "index": "Tour", "spec": "Papers",
+    "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
 }  # fmt: skip
 #: A page with more sections than that has a list of them.
 MANY = 9
 #: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
 SUBSCRIPT = re.compile(
-    r"(?<![^\WΣ∇Δ∂])([^\W_][\u0302\u0304*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?|eff)(?![^\Wᵀᵗ])"
+    r"(?<![^\WΣ∇Δ∂])([∇Σ]|[^\W_][\u0302\u0304*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?|eff)(?![^\Wᵀᵗ])"
 )
 
 
@@ -58,13 +71,43 @@ def fence_html(self: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     (kind, _, place), text = tokens[i].info.partition(" "), tokens[i].content
     if kind == "math":
         return "".join(map(formula_html, text.splitlines()))
+    if kind == "slider":
+        return slider_html(place)
+    if kind == "answer":
+        return f"<details><summary>Answer</summary>{MARKDOWN.render(text)}</details>"
     if kind == "output":
         return f"<pre class=output>{html.escape(text)}</pre>"
-    tagged = [n for n, line in enumerate(text.splitlines(), 1) if place and "# [" in line]
+    lines = text.splitlines()
+    tagged = [computing_line(lines, n) for n, line in enumerate(lines) if place and "# [" in line]
     look: Any = HtmlFormatter(nowrap=True, classprefix="c-", hl_lines=tagged)
     block = f"<pre><code>{highlight(text, get_lexer_by_name(kind), look)}</code></pre>"
     said = f"<figcaption>{html.escape(place)}</figcaption>"
     return f"<figure class=code>{said}{block}</figure>" if place else block
+
+
+def slider_html(page: str) -> str:
+    """Return a picture whose frames a slider shows one by one; without its script, the middle one."""
+    slider = SLIDERS[page]
+    svg = style.as_bytes(draw(draw_slider, page), "svg").decode()
+    middle = len(slider.values) // 2
+
+    def as_frame(match: re.Match[str]) -> str:
+        on = " on" * (int(match[1]) == middle)
+        return f'<g class="frame{on}" data-frame="{match[1]}"'
+
+    frames = re.sub(r'<g id="f(\d+)-\w+"', as_frame, svg[svg.index("<svg") :])
+    said = f"Two clients' losses as contours, and their local steps, for one {slider.symbol} of several"
+    frames = frames.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
+    knob = f"<input type=range min=0 max={len(slider.values) - 1} value={middle}>"
+    return (
+        f"<figure class=slider><label hidden>{slider.symbol} {knob}</label>"
+        f'<div class=picture tabindex="0">{frames}</div></figure>'
+    )
+
+
+def computing_line(lines: list[str], n: int) -> int:
+    """Return the number, from 1, of the line that a tag in line n belongs to: the first that is code."""
+    return 1 + next((i for i, x in enumerate(lines[n:], n) if x.strip()[:1] not in "#"), n)
 
 
 def formula_html(line: str) -> str:
@@ -108,7 +151,8 @@ def page_html(text: str, here: str) -> str:
         for name, said in LINKS.items()
     )
     title = html.escape(text.partition("\n")[0].removeprefix("# "))
-    return SHELL.format(title=title, links=nav, body=render(text))
+    body = render(text)
+    return SHELL.format(title=title, links=nav, body=body + SCRIPT * ("class=slider" in body))
 
 
 def build_site(folder: Path) -> list[Path]:

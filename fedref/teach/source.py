@@ -158,9 +158,9 @@ def number_lines(function: Any) -> dict[int, str]:
 # ---- docstrings of papers' files -----------------------------------------------------------------
 
 
-def title(module: ModuleType) -> str:
-    """Return the first line of a file's docstring, as a heading."""
-    return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
+def title(thing: Any) -> str:
+    """Return the first line of a file's or class's docstring, as a heading."""
+    return (thing.__doc__ or "").split("\n", 1)[0].rstrip(".")
 
 
 def introduction(module: ModuleType) -> str:

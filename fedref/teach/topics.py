@@ -13,14 +13,32 @@ from fedref.teach import pages, source
 from fedref.teach.exercises import EXERCISES
 from fedref.teach.pages import join, section
 
+#: Other names that are asked for → what they lead to.
+ALIASES = {
+    "meta-sgd": "fedmeta-sgd", "maml": "fedmeta-maml", "fomaml": "fedmeta-fomaml", "ewc": "fedcurv",
+    "fisher": "fedcurv", "hvp": "proofs", "tour": "index", "papers": "spec", "glossary": "start",
+    "symbols": "start",
+}  # fmt: skip
+
+
+def papers() -> dict[str, str]:
+    """Return the pages of papers by the names of their files, as algorithms are named."""
+    return {name.replace("_", "-"): name for name in map(pages.page_name, source.modules())}
+
 
 def topics() -> dict[str, list[str]]:
     """Return every name that can be explained, by kind."""
     kinds: dict[str, Iterable[str]] = {
-        "equations": source.tag_lines(), "algorithms": ALGORITHMS, "models": MODELS,
-        "exercises": EXERCISES, "mistakes": ["mistakes", *MISTAKES], "first": ["start"],
+        "pages": ["start", *(x for x in site_pages() if x not in ("start", "index")), "tour"],
+        "algorithms": ALGORITHMS, "papers": papers(), "models": MODELS, "exercises": EXERCISES,
+        "mistakes": MISTAKES, "equations": source.tag_lines(),
     }  # fmt: skip
     return {kind: list(names) for kind, names in kinds.items()}
+
+
+def site_pages() -> list[str]:
+    """Return the pages about all papers."""
+    return [x for x in pages.PAGES if x not in papers().values() and not x.startswith("model-")]
 
 
 def list_topics() -> Iterator[str]:
@@ -37,7 +55,7 @@ def list_topics() -> Iterator[str]:
 
 def find_topic(name: str) -> str:
     """Return the topic of this name, ignoring case; a ConfigError suggests similar names."""
-    known = {topic.casefold(): topic for names in topics().values() for topic in names}
+    known = {topic.casefold(): topic for names in topics().values() for topic in names} | ALIASES
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
     wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
     if wanted not in known:
@@ -47,19 +65,55 @@ def find_topic(name: str) -> str:
 
 
 def explain(name: str) -> str:
-    """Return the text about a topic."""
+    """Return the text about a topic, in Markdown."""
     topic = find_topic(name)
     if topic in ALGORITHMS:
         return pages.paper_page(importlib.import_module(ALGORITHMS[topic].__module__), topic)
     if topic in source.tag_lines():
         return tag_text(topic)
-    if topic in ("mistakes", "start"):
-        return pages.PAGES[topic]()
+    page = papers().get(topic, topic)
+    if page in pages.PAGES:
+        return pages.PAGES[page]()
     kinds = {
         **dict.fromkeys(MISTAKES, pages.mistake_text),
         **dict.fromkeys(EXERCISES, pages.exercise_text),
     }
     return (kinds | dict.fromkeys(MODELS, pages.model_page))[topic](topic)
+
+
+def for_terminal(text: str) -> str:
+    """Return Markdown as text for a terminal: no fences, no links to pages, no pictures, tables aligned."""
+    text = re.sub(r"^!\[.*\n+|^```slider[\s\S]*?^```\n+", "", text, flags=re.M)
+    text = re.sub(r"^```answer\n([\s\S]*?)^```$", r"Answer: \1", text, flags=re.M)
+    text = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)
+    text = re.sub(
+        r"^```(?:math|output|diff|python) *(.*)\n([\s\S]*?)^```$", indent_code, text, flags=re.M
+    )
+    text = re.sub(r"(?:^\|.*\n?)+", align_table, text, flags=re.M)
+    text = re.sub(
+        r"^#+ (.*)$", lambda x: f"{plain(x[1])}\n{'─' * len(plain(x[1]))}", text, flags=re.M
+    )
+    return plain(text)
+
+
+def plain(text: str) -> str:
+    """Return text without the marks of Markdown around code and what is bold."""
+    text = re.sub(r"(?<!\w)\*\*(\S.*?)\*\*(?!\w)", r"\1", text)
+    return re.sub(r"\n{4,}", "\n\n\n", text.replace("`", "").replace(r"\|", "|"))
+
+
+def indent_code(block: re.Match[str]) -> str:
+    place, code = block[1], block[2]
+    return f"{place}\n" * bool(place) + re.sub(r"^(?=.)", "    ", code, flags=re.M)
+
+
+def align_table(block: re.Match[str]) -> str:
+    """Return a table with columns as wide as their cells."""
+    lines = (plain(line)[2:-2] for line in block[0].splitlines() if not line.startswith("| ---"))
+    rows = [re.split(r" \| ", line) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    aligned = ("  ".join(cell.ljust(n) for cell, n in zip(row, widths)) for row in rows)
+    return "".join(f"  {line.rstrip()}\n" for line in aligned)
 
 
 def tag_text(tag: str) -> str:

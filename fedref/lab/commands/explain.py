@@ -1,5 +1,6 @@
 """`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
 
+import pydoc
 import sys
 from pathlib import Path
 
@@ -16,15 +17,16 @@ def explain(
     set: list[str] = (),  # type: ignore[assignment]
 ) -> None:
     """Show an equation, an algorithm or a model.
-    A page, in Markdown, has why, the paper's loop, formulae beside code, an example to redo by hand.
+    A page has why, the paper's loop, formulae beside code, an example to redo by hand.
 
-    topic : a tag, an algorithm, a model, an exercise or `mistakes`
+    topic : a tag, an algorithm, a paper, a model, an exercise, a mistake, or `start`
     html : write all topics as a site that needs no network
     list : list all topics, and the lines of each equation
     picture : draw rounds 1, 2, 5 of an algorithm: FILE.svg, .png, .pdf
     set : KEY=VALUE, a hyperparameter of the picture, such as alpha=0.5
 
     examples
+      fedref explain start                  what the words mean, and an order to read in
       fedref explain --list                 every topic, and the index of equations with their lines
       fedref explain per-fedavg             why, the paper's loop, its derivation, a worked example
       fedref explain "per-fedavg eq.6"      an equation, its lines, and its numbers
@@ -33,6 +35,7 @@ def explain(
       fedref explain per-fedavg --picture per-fedavg.svg --set alpha=0.5
       fedref explain --html DIR             everything as pages, with formulae and pictures
 
+    On a terminal a page is shown in the pager ($PAGER); into a file or pipe it is Markdown.
     Everything comes from the source that runs. Formulae stand beside their lines of code, and the tests
     compare both. A worked example is the smallest one without a zero that Hypothesis finds; it needs
     pip install "fedref[teach]".
@@ -62,4 +65,8 @@ def explain(
         figure = pictures.draw(plane.draw_rounds, " ".join(topic), settings)
         style.save(figure, picture)
     else:
-        print(topics.explain(" ".join(topic)))
+        text = topics.explain(" ".join(topic))
+        if sys.stdout.isatty():
+            pydoc.pager(topics.for_terminal(text))
+        else:
+            print(text)
