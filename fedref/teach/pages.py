@@ -5,6 +5,7 @@ those of kind `math`, a mistake beside what is right in those of kind `diff`; a 
 """
 
 import difflib
+import importlib
 import inspect
 import json
 import re
@@ -329,17 +330,19 @@ def start_page() -> str:
 
 def algorithms_page() -> str:
     """Return the papers with their algorithms, in one sentence each, and the models."""
-    rows = []
-    for module in source.modules():
-        page = page_name(module)
-        first = why_of(page).strip().replace("\n", " ").partition(". ")[0]
-        names = ", ".join(f"`{name}`" for name in algorithms_of(page))
-        rows.append((f"[{source.title(module)}]({page}.html)", names, f"{first.rstrip('.')}."))
-    models = ((f"[{x.__name__}](model-{name}.html)", source.title(x)) for name, x in MODELS.items())
+    lines = []
+    for page, names in ((p, algorithms_of(p)) for p in map(page_name, source.modules())):
+        first = why_of(page).strip().replace("\n", " ").partition(". ")[0].rstrip(".")
+        name = source.title(importlib.import_module(f"fedref.algorithms.{page}")) if names else ""
+        labels = ", ".join(f"`{name}`" for name in names)
+        lines += [f"[{name.partition(':')[0]}]({page}.html) ({labels}). {first}."] * bool(names)
+    models = (
+        f"[{x.__name__}](model-{name}.html). {source.title(x)}." for name, x in MODELS.items()
+    )
     return join(
         "# Algorithms and models", "[Where to start](start.html) has an order to read in.",
-        table("paper | in fedref | why", rows),
-        section("Models", table("model | what it is", models)),
+        items(lines), "What all share: [the base of every algorithm](algorithm.html).",
+        section("Models", items(models)),
     )  # fmt: skip
 
 
