@@ -5,7 +5,6 @@ those of kind `math`, a mistake beside what is right in those of kind `diff`; a 
 """
 
 import difflib
-import importlib
 import inspect
 import json
 import re
@@ -331,14 +330,12 @@ def start_page() -> str:
 def algorithms_page() -> str:
     """Return the papers with their algorithms, in one sentence each, and the models."""
     lines = []
-    for page, names in ((p, algorithms_of(p)) for p in map(page_name, source.modules())):
+    for module in source.modules()[1:]:
+        page, name = page_name(module), source.title(module).partition(":")[0]
         first = why_of(page).strip().replace("\n", " ").partition(". ")[0].rstrip(".")
-        name = source.title(importlib.import_module(f"fedref.algorithms.{page}")) if names else ""
-        labels = ", ".join(f"`{name}`" for name in names)
-        lines += [f"[{name.partition(':')[0]}]({page}.html) ({labels}). {first}."] * bool(names)
-    models = (
-        f"[{x.__name__}](model-{name}.html). {source.title(x)}." for name, x in MODELS.items()
-    )
+        labels = ", ".join(f"`{label}`" for label in algorithms_of(page))
+        lines.append(f"[{name}]({page}.html) ({labels}). {first}.")
+    models = (f"[{x.__name__}](model-{key}.html). {source.title(x)}." for key, x in MODELS.items())
     return join(
         "# Algorithms and models", "[Where to start](start.html) has an order to read in.",
         items(lines), "What all share: [the base of every algorithm](algorithm.html).",

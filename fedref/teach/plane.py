@@ -279,11 +279,11 @@ def draw_learned(panels: Any, played: Sequence[Round], t: int) -> None:
     """Draw Meta-SGD after round t: θ's way, α as an ellipse about it, and what the clients adapt to."""
     axes, curves = panels
     last = played[t - 1]
-    theta, alpha = last.state
+    (x, y), alpha = last.state
     way = np.array([*(r.before for r in played[:t]), last.after])
     axes.plot(*way.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2, label="θ so far")
     draw_round(axes, last._replace(paths=[]))
-    axes.add_patch(Ellipse(theta, *(2 * alpha), fill=False, ec=SERVER_COLOUR, lw=1.2, ls="--"))
+    axes.add_patch(Ellipse((x, y), *(2 * alpha), fill=False, ec=SERVER_COLOUR, lw=1.2, ls="--"))
     curves.plot([t, t], alpha, "o", color="black", markersize=7)
 
 
