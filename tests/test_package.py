@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from doctest import DocTestParser
+from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -27,7 +29,6 @@ from fedref.teach import source
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 PUBLIC = ROOT / "tests" / "public.txt"
-LISTED = (ROOT / "fedref" / "README.md").read_text("utf-8").partition("## What is public\n")[2]
 
 
 #: The classes whose methods are public too. An algorithm has those of Algorithm, a model those of Model.
@@ -36,20 +37,21 @@ WITH_METHODS = {"Algorithm", "Batch", "Cohort", "Model", "Run"}
 INTERNAL = {"judge", "lab", "proofs", "tree"}
 
 
-def listed_names() -> list[str]:
-    """Return the names of fedref/README.md's list."""
-    return [
-        f"{module}.{name}"
-        for module, names in re.findall(r"^- `([\w.]+)`: ((?:.|\n  )+)", LISTED, re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", names)
-    ]
+def listed_names() -> set[str]:
+    """Return the names in tests/public.txt, and the classes of the algorithms that it begins with."""
+    names = re.findall(r"^(fedref[\w.]*)", PUBLIC.read_text("utf-8"), re.MULTILINE)
+    return {*names, *(f"{cls.__module__}.{cls.__qualname__}" for cls in ALGORITHMS.values())}
 
 
 def public_names() -> dict[str, object]:
-    """Return public name → what it names: fedref/README.md's list, and the functions of equations."""
-    names = [name for name in listed_names() if ".torch." not in name]  # torch may be absent
-    names += [f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()]
-    return {name: resolve_name(name) for name in names}
+    """Return public name → what it names: those listed, and the functions of equations."""
+    names = listed_names() - {f"{c.__module__}.{c.__qualname__}" for c in ALGORITHMS.values()}
+    names |= {f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()}
+    things = {}
+    for name in names:
+        with suppress(AttributeError):
+            things[name] = None if ".torch." in name else resolve_name(name)  # torch may be absent
+    return things
 
 
 def imported_names(code: str) -> Iterator[str]:
@@ -77,13 +79,12 @@ def snippets() -> Iterator[str]:
         if cell["cell_type"] == "code":
             yield "".join(cell["source"])
     for module in {algorithm.__module__ for algorithm in ALGORITHMS.values()} | {"fedref.checks"}:
-        examples = DocTestParser().get_examples(sys.modules[module].__doc__)
+        examples = DocTestParser().get_examples(import_module(module).__doc__ or "")
         yield "".join(example.source for example in examples)
 
 
 def test_what_pages_and_notebook_import_is_public():
-    algorithms = {f"{cls.__module__}.{cls.__qualname__}" for cls in ALGORITHMS.values()}
-    public = {*public_names(), *listed_names(), *algorithms}
+    public = listed_names()
     modules = {name.rpartition(".")[0] for name in public}
     imported = {name for code in snippets() for name in imported_names(code)}
     assert len(imported) > 30
@@ -104,7 +105,7 @@ def signature(thing: Any) -> str:
 
 
 def signatures() -> Iterator[str]:
-    """Yield a line for each public name, each public method of a class, and each algorithm."""
+    """Yield a line for each algorithm, each public name, and each public method of a class."""
     for name, kind in ALGORITHMS.items():
         yield f"{name}{signature(kind)}: {' '.join(kind().roles)}"
     for name, thing in sorted(public_names().items()):
