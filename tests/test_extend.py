@@ -25,6 +25,8 @@ SECTION = (
 )
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
 MINE, NET, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
+README = (ROOT / "README.md").read_text("utf-8")
+(DITTO,) = re.findall(r"```python\n(# ditto.py\n.*?)```", README, re.DOTALL)
 (COMMAND,) = (shlex.split(text)[1:] for kind, text in BLOCKS if kind == "sh")
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -47,22 +49,28 @@ class Summed(Poisson):
 @dataclass(frozen=True)
 class Wide(Poisson):
     width: int = field(kw_only=True)
+
+
+def needs_model(model):
+    return model
 """
 
 
 @pytest.fixture
 def mine(here, monkeypatch):
-    """mine.py in the current folder, imported anew for each test."""
+    """mine.py and ditto.py in the current folder, imported anew for each test."""
     text = MINE.replace("import dataclass", "import dataclass, field", 1)
     (here / "mine.py").write_text(text + MISTAKEN, encoding="utf-8")
+    (here / "ditto.py").write_text(DITTO, encoding="utf-8")
     monkeypatch.syspath_prepend(here)
     yield here
-    sys.modules.pop("mine", None)
+    for name in ("mine", "ditto"):
+        sys.modules.pop(name, None)
 
 
 def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
     exec(PROOF, {})
-    wrong = MINE.replace("model.grad(v, D) + lam * (v - w)", "model.grad(v, D) - lam * (v - w)")
+    wrong = MINE.replace("(np.exp(z) - D.y)", "(np.exp(z) + D.y)")
     assert wrong != MINE
     (mine / "mine.py").write_text(wrong, encoding="utf-8")
     del sys.modules["mine"]
@@ -74,7 +82,7 @@ def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
 def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsys):
     assert main(*COMMAND, "--quiet") == 0
     table = toml(mine / "ditto" / "config.toml")
-    assert table["algorithms"]["Ditto"]["algorithm"] == "mine:Ditto"
+    assert table["algorithms"]["Ditto"]["algorithm"] == "ditto:Ditto"
     assert table["algorithms"]["Ditto"]["lam"] == 0.5
     assert (table["model"]["name"], table["data"]["name"]) == ("mine:Poisson", "mine:load")
     assert table["data"]["clients"] == 20  # the function's own parameters are there
@@ -134,23 +142,23 @@ def test_what_a_model_of_few_functions_cannot_serve_is_said():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mine:Dito", "mine:Dito: cannot be imported (AttributeError: module 'mine' has no attr"),
+        ("ditto:Dito", "ditto:Dito: cannot be imported (AttributeError: module 'ditto' has no at"),
         ("nowhere:Ditto", "nowhere:Ditto: cannot be imported (ModuleNotFoundError: No module"),
         ("broken:X", "broken:X: cannot be imported (ZeroDivisionError: division by zero)"),
         ("mine:load", "algorithm 'mine:load': is not an algorithm, expected"),
-        ("mine:Ditto --set lamm=1", "unknown key 'lamm': did you mean 'lam'?"),
-        ("mine:Ditto --set lam=-1", "lam is -1, expected a finite number, at least 0"),
-        ("fedavg --model mine:Ditto", "expected a dataclass derived from fedref.models.Model"),
+        ("ditto:Ditto --set lamm=1", "unknown key 'lamm': did you mean 'lam'?"),
+        ("ditto:Ditto --set lam=-1", "lam is -1, expected a finite number, at least 0"),
+        ("fedavg --model ditto:Ditto", "expected a dataclass derived from fedref.models.Model"),
         ("fedavg --model mine:load", "expected a dataclass"),
         ("fedavg --model mine:Half", "mine:Half has no d, grad, which every model must"),
         ("fedavg --model mine:Summed", "Summed.loss returns shape () for two clients at once, exp"),
         ("fedavg --model mine:Wide", "mine:Wide needs width: give it in [model], or as --set mo"),
         (
-            "mine:Ditto --data mine:ditto_gradient",
-            "ditto_gradient: missing a required argument: 'model'",
+            "ditto:Ditto --data mine:needs_model",
+            "needs_model: missing a required argument: 'model'",
         ),
-        ("mine:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
-        ("mine:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
+        ("ditto:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
+        ("ditto:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
     ],
 )
 def test_what_is_wrong_with_it_is_one_line(mine, capsys, words, message):
@@ -242,14 +250,14 @@ def test_what_has_no_name_is_not_written(here):
 
 def test_entry_points_of_packages_are_names_and_a_file_names_all(mine, monkeypatch, capsys):
     points = {
-        "fedref.algorithms": [EntryPoint("ditto", "mine:Ditto", "fedref.algorithms")],
+        "fedref.algorithms": [EntryPoint("ditto", "ditto:Ditto", "fedref.algorithms")],
         "fedref.models": [EntryPoint("poisson", "mine:Poisson", "fedref.models")],
         "fedref.data": [EntryPoint("counts", "mine:load", "fedref.data")],
     }
     monkeypatch.setattr(names, "entry_points", lambda group: points[group])
     words = ["run", "ditto", "--data", "counts", "--model", "poisson", "--rounds", "1", "--quiet"]
     assert main(*words, "--out", "a") == 0
-    assert toml(mine / "a" / "config.toml")["algorithms"]["ditto"]["lam"] == 1.0
+    assert toml(mine / "a" / "config.toml")["algorithms"]["ditto"]["lam"] == 0.1
     assert main("resume", "a", "--quiet") == 0
     assert "did you mean 'ditto'?" in refused(capsys, "run", "dito")
     assert main("run", "a/config.toml", "--out", "b", "--quiet") == 0

@@ -8,7 +8,6 @@ inside a line of text share one such folder, in their order on the pages. No pro
 
 import ast
 import csv
-import os
 import re
 import shlex
 import subprocess
@@ -52,11 +51,9 @@ SLOW = {
     "fedref check",
     "fedref check --plot proof.png",
     "fedref explain --html site",  # tests/teach builds the same site once
-    "fedref run fedavg fedmeta-maml fedmeta-sgd --data shakespeare --rounds 3",
 }
 #: command that is not run → the reason
 NOT_RUN = {
-    "fedref resume": "only the command's name; it needs a folder",
     "fedref conformance torch": "tests/conformance/test_peers.py runs it where torch is",
 }
 #: command whose exit code is not 0 → its exit code: the exercise is not solved yet.
@@ -80,9 +77,11 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    for name in ("mine", "ditto"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     yield tmp_path
-    sys.modules.pop("mine", None)
+    for name in ("mine", "ditto"):
+        sys.modules.pop(name, None)
 
 
 def play(text: str, expected: int = 0) -> str:
@@ -116,8 +115,6 @@ def test_commands_inside_lines_run_as_written(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands_to_run(slow=True))
 def test_slow_commands_inside_lines_run_as_written(folder, command):
-    if "--data" in command and "FEDREF_DATA" not in os.environ:
-        pytest.skip("needs FEDREF_DATA")
     play(command)
     if command.endswith("site"):
         assert (folder / "site" / "index.html").exists()
