@@ -304,7 +304,7 @@ def test_files_that_are_named_exist():
 
 def test_the_layout_names_every_package_and_nothing_that_is_gone():
     section = PAGES["fedref/README.md"].split("\n## Layout\n")[1].split("\n## ")[0]
-    named = re.findall(r"^    (\S+)  ", section, re.MULTILINE)
+    named = re.findall(r"(?:^    |`)(fedref\/\S+?)(?:  |`)", section, re.MULTILINE)
     assert [name for name in named if not (ROOT / name).exists()] == []
     inside = {p.name for p in (ROOT / "fedref").iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert inside <= {name.split("/")[1] for name in named}
