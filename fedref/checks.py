@@ -36,7 +36,7 @@ Check your own Hessian-vector product, and that a function of stacked arrays equ
 use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_error`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,23 +46,22 @@ import numpy as np
 from fedref import spec, tree
 from fedref.boundary.errors import tell_error
 from fedref.judge.answer import batch, risk
+from fedref.judge.case import Case
+from fedref.judge.compare import KINK, ROUNDING, compare, difference, is_clear, measure_condition
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
 
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
 SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
-TINY = 1e-6  # a smaller output of a case of numbers about 1 is rounding alone
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
 
 def relative_error(got: Any, expected: Any) -> float:
     """max|got − expected| / max|expected|; the absolute error where expected is all zero."""
-    got, expected = np.asarray(got), np.asarray(expected)
-    if got.shape != expected.shape:
-        raise ValueError(f"shapes differ: got {got.shape}, expected {expected.shape}")
-    scale = np.max(np.abs(expected), initial=0.0)
-    return float(np.max(np.abs(got - expected), initial=0.0) / (scale if scale > 0 else 1.0))
+    if np.shape(got) != np.shape(expected):
+        raise ValueError(f"shapes differ: got {np.shape(got)}, expected {np.shape(expected)}")
+    return difference(got, expected)
 
 
 def error_with_cancellation(
@@ -421,7 +420,9 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
         derived = {"gradient": Report(0.0, taylor_slope(f, g, w, v), 2, bound),
                    "hvp": Report(0.0, taylor_slope(f, g, w, v, Hv), 3, bound)}  # fmt: skip
     return derived | {
-        "symmetric": report(abs(u @ Hv - v @ Hu) / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), TINY)),
+        "symmetric": report(
+            abs(u @ Hv - v @ Hu) / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), ROUNDING)
+        ),
         "stack": stack_equals_loop(derivatives, np.stack([w, 2 * w, -w]), np.stack([v, u, -v])),
         "rows": with_batch(Batch(D.X[::-1], D.y[::-1], s[::-1])),
         "padding": with_batch(padded),
@@ -442,14 +443,7 @@ def _hvp_error(model: Any, w: Array, v: Array, D: Batch, Hv: Array, bound: float
         return error if error > bound or rough <= 1e-6 else rough
 
 
-def _error(got: Any, expected: Any, scale: float = 0.0) -> float:
-    """The relative error; what is below `TINY` counts as 0. scale : that of the terms, if larger."""
-    got, expected = np.asarray(got, float), np.asarray(expected, float)
-    if got.shape != expected.shape:
-        return float("inf")
-    scale = max(scale, float(np.max(np.abs(expected), initial=0.0)))
-    gap = float(np.max(np.abs(got - expected), initial=0.0))
-    return gap / (scale if scale > TINY else 1.0)
+_error = partial(difference, least=ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -511,42 +505,72 @@ def check_rounds(
     >>> check_rounds(FedAvg(lr=0.25), mine, draws=20).verdict
     'FAIL'
     """
-    if trace is None:
-        from fedref import strategies
+    judge = partial(_judge_rounds, algorithm, generator, f or Objective, bound)
+    if trace is not None:
+        return judge(trace) or _compare_rounds(algorithm, generator, f or Objective, bound, trace)
+    from fedref import strategies
 
-        steady = list[bool]()
+    reports = list[Report | None]()
 
-        def fails(trace: Any) -> bool:
-            arrays = partial(_list_arrays, generator, trace, f)
-            steady.append(any(trace.rounds()) and strategies.is_steady(arrays, trace.w))
-            return steady[-1] and not check_rounds(algorithm, generator, trace, bound=bound, f=f).ok
+    def fails(trace: Any) -> bool:
+        reports.append(judge(trace) if any(trace.rounds()) else None)
+        return reports[-1] is not None and not reports[-1].ok
 
-        smallest = strategies.smallest(strategies.traces(algorithm, kinks=True), fails, draws)
-        if smallest is None and any(steady):
-            return Report(0.0, bound=bound)
-        if smallest is None:
-            said = (
-                "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
-            )
-            return Report(float("nan"), bound=bound, where=f"{said} of {len(steady)} draws")
-        report = check_rounds(algorithm, generator, smallest, bound=bound, f=f)
-        return report._replace(where=f"{report.where}\nin {smallest}")
+    smallest = strategies.smallest(strategies.traces(algorithm, kinks=True), fails, draws)
+    if smallest is None and any(reports):
+        return Report(0.0, bound=bound)
+    if smallest is None:
+        said = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
+        return Report(float("nan"), bound=bound, where=f"{said} of {len(reports)} draws")
+    report = judge(smallest)
+    return report._replace(where=f"{report.where}\nin {smallest}")
+
+
+def _judge_rounds(algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any) -> Any:
+    """Return the report on a trace; None where the generator is at a kink, or yields rounding alone.
+
+    Where it decides, `bound` is that of a right answer whose condition is as measured.
+    """
+    report = _compare_rounds(algorithm, generator, f, bound, trace)
+    if report.ok:
+        return report
+
+    def yields(given: Any) -> dict[str, Any]:
+        return _list_arrays(generator, trace._replace(**given), f)
+
+    inputs = {name: x for name in ("w", "X") if (x := getattr(trace, name)).dtype.kind == "f"}
+    with np.errstate(all="ignore"):
+        here = yields(inputs)
+        condition = measure_condition(yields, inputs, here) if is_clear(*here.values()) else KINK
+    if not condition < KINK:
+        return None
+    return _compare_rounds(algorithm, generator, f, bound * condition, trace)
+
+
+def _compare_rounds(
+    algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any
+) -> Report:
+    """Report the first part of a state that is not what the generator yields, or the largest error."""
     clients = list(trace.rounds())
-    theirs = generator(f or Objective(trace.model), trace.w, filter(None, clients))
-    expected = [next(theirs) if here else None for here in clients]
-    worst = Report(0.0, bound=bound)
+    theirs = generator(_objective(f, trace), trace.w, filter(None, clients))
+    yielded = [next(theirs) if here else None for here in clients]
+    worst = 0.0
     for stack in (False, True)[: 1 if algorithm.stops_early else 2]:
-        scale = float(np.max(np.abs(trace.w)))
-        for t, (state, want) in enumerate(zip(_rounds_of(trace, stack), expected)):
-            scale = max(scale, _scale(state))
-            for name, got, right in _pairs(state, want):
-                error = _error(got, right, scale)
-                if not error <= worst.error:  # NaN is the worst
-                    said = f"round {t}, {name}: got {got}, expected {right}"
-                    worst = worst._replace(error=error, where=said + " (stacked)" * stack)
-                if not error <= bound:
-                    return worst
-    return worst
+        pairs = dict[str, tuple[Any, Any]]()
+        for t, (state, part) in enumerate(zip(_rounds_of(trace, stack), yielded)):
+            pairs |= {f"round {t}, {name}": (x, y) for name, x, y in _pairs(state, part)}
+        got, want = ({n: np.asarray(pair[i], float) for n, pair in pairs.items()} for i in (0, 1))
+        case = Case("", "", "", "round", "", {}, {}, {}, want, tolerance={"float64": bound})
+        if wrong := compare(got, case):
+            name, error = wrong.output, difference(got[wrong.output], want[wrong.output])
+            said = f"{name}: got {got[name]}, expected {want[name]}{' (stacked)' * stack}"
+            return Report(error, bound=bound, where=said)
+        worst = max([worst, *(difference(got[name], x) for name, x in want.items())])
+    return Report(worst, bound=bound)
+
+
+def _objective(f: Any, trace: Any) -> Any:
+    return f(trace.model) if f is Objective else f
 
 
 def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
@@ -559,17 +583,17 @@ def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
         raise ValueError(tell_error(error)) from error
 
 
-def _list_arrays(generator: Generator, trace: Any, f: Any, w: Array) -> list[Any]:
-    """Return all arrays that a generator yields over a trace's rounds, from w."""
+def _list_arrays(generator: Generator, trace: Any, f: Any) -> dict[str, Array]:
+    """Return, by number, all arrays that a generator yields over a trace's rounds."""
 
     def arrays(part: Any) -> Iterator[Any]:
         parts = part.values() if isinstance(part, dict) else part if isinstance(part, tuple) else ()
         yield from (x for one in parts for x in arrays(one))
         if not isinstance(part, dict | tuple) and part is not None:
-            yield part
+            yield np.asarray(part, float)
 
-    states = generator(f or Objective(trace.model), w, filter(None, list(trace.rounds())))
-    return [x for state in states for x in arrays(state)]
+    states = generator(_objective(f, trace), trace.w, filter(None, list(trace.rounds())))
+    return {str(i): x for i, x in enumerate(x for state in states for x in arrays(state))}
 
 
 def _pairs(state: Any, expected: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -581,17 +605,10 @@ def _pairs(state: Any, expected: Any) -> Iterator[tuple[str, Any, Any]]:
             yield "clients that keep something", sorted(state.clients), sorted(part)
             for k, kept in part.items():
                 theirs = kept if isinstance(kept, tuple) else (kept,)
-                for got, right in zip(tree.leaves(state.clients.get(k)), theirs):
-                    yield f"what client {k} keeps", got, right
+                for i, pair in enumerate(zip(tree.leaves(state.clients.get(k)), theirs)):
+                    yield f"what client {k} keeps{f' ({i})' * bool(i)}", *pair
         else:
             yield *next(server, ("the server's state has no part for this", np.nan)), part
-
-
-def _scale(state: Any) -> float:
-    """The largest entry of a state: rounding goes by the largest so far."""
-    kept = tuple(state.clients.values())
-    sizes = [np.max(np.abs(x), initial=0.0) for x in tree.leaves((state.server, kept))]
-    return float(max(sizes))
 
 
 def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
@@ -610,16 +627,26 @@ def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
     found["threads"] = list(trace.run(not alone, threads=2))
     last, reports = len(trace.offsets) - 2, dict[str, Report]()
     for name, run in found.items():
-        errors, scale = [0.0], float(np.max(np.abs(trace.w)))
-        for ours, theirs in zip(states, run, strict=True):
-            scale = max(scale, _scale(ours))
-            turned = name == "clients"
-            kept = [(x, theirs.clients[last - k if turned else k]) for k, x in ours.clients.items()]
-            for a, b in [(ours.server, theirs.server), *kept]:
-                pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
-                errors += [_error(y, x, scale) for x, y in pairs]
-        reports[name] = Report(float(np.max(errors)), bound=bound if name in others else 0.0)
+        turned = name == "clients"
+        pairs = [
+            ((ours.server, *ours.clients.values()),
+             (theirs.server, *(theirs.clients[last - k if turned else k] for k in ours.clients)))
+            for ours, theirs in zip(states, run, strict=True)
+        ]  # fmt: skip
+        reports[name] = Report(
+            _error_of_states(trace.w, pairs), bound=bound if name in others else 0
+        )
     return reports
+
+
+def _error_of_states(w: Array, pairs: Iterable[tuple[Any, Any]]) -> float:
+    """Return the largest error of the states after each round: rounding goes by the largest so far."""
+    errors, scale = [0.0], float(np.max(np.abs(w)))
+    for ours, theirs in pairs:
+        leaves = list(zip(tree.leaves(ours), tree.leaves(theirs), strict=True))
+        scale = float(np.max([scale, *(np.max(np.abs(x), initial=0.0) for x, _ in leaves)]))
+        errors += [_error(y, x, scale) for x, y in leaves]
+    return float(np.max(errors))
 
 
 def _with_rows(trace: Any, change: Callable[[Array], Array]) -> Any:
@@ -660,9 +687,5 @@ def check_limit(one: Any, other: Any, trace: Any, bound: float = BOUND) -> Repor
     trace : a `strategies.Trace`, whose own algorithm only says which batches a step takes.
     """
     runs = [trace._replace(algorithm=algorithm).run(False) for algorithm in (one, other)]
-    errors, scale = [0.0], float(np.max(np.abs(trace.w)))
-    for a, b in zip(*runs, strict=True):
-        ours, theirs = (next(tree.leaves(state.server)) for state in (a, b))
-        scale = max(scale, _scale(b))
-        errors.append(_error(ours, theirs, scale))
-    return Report(float(np.max(errors)), bound=bound)
+    first = (tuple(next(tree.leaves(state.server)) for state in both) for both in zip(*runs))
+    return Report(_error_of_states(trace.w, first), bound=bound)

@@ -15,7 +15,7 @@ Hypothesis.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from math import inf
 from random import Random
@@ -29,7 +29,10 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import schema
+from fedref.conformance import serialise
 from fedref.judge.answer import client_of
+from fedref.judge.case import Case, pose
+from fedref.judge.compare import FEW_DIGITS, KINK, ROUNDING, is_clear, measure_condition
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -52,10 +55,6 @@ Strategy = st.SearchStrategy[Any]
 #: Numbers of a case, the simplest first; step sizes and weights of penalties, which are not 0.
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
 RATES = (1.0, 0.5, 0.25, 0.75, 2.0)
-#: A state between 0 and the first is rounding alone, a derivative below the second has lost digits (as
-#: p − 1 does for a p close to 1), and what is above the third has diverged.
-ROUNDING, FEW_DIGITS, DIVERGED = 1e-6, 1e-3, 1e6
-
 # ---- numbers, models, batches --------------------------------------------------------------------
 
 
@@ -171,22 +170,18 @@ def problems(draw: Draw, /, model: Any = None, kinks: bool = False, **options: A
     return p
 
 
-def is_clear(*outputs: Any, least: float = ROUNDING) -> bool:
-    """Return whether each array is 0, or neither too small to compare nor diverged."""
-    sizes = [np.max(np.abs(x), initial=0.0) for x in outputs]
-    return all(size == 0 or least < size < DIVERGED for size in sizes)
-
-
 def is_steady(f: Callable[[Array], Iterable[Any]], w: Array, least: float = ROUNDING) -> bool:
-    """Return whether the outputs of f are clear at w, and none jumps close to it.
+    """Return whether the outputs of f are clear at w, and none jumps close to it."""
 
-    A step of 1e-7 moves what is smooth as little; across a kink it jumps.
-    """
-    way = 1e-7 * np.cos(np.arange(w.size))
+    def outputs(given: Mapping[str, Array]) -> dict[str, Any]:
+        return {str(i): np.asarray(x, float) for i, x in enumerate(f(given["w"]))}
+
     with np.errstate(all="ignore"):
-        here, *there = ([np.asarray(x, float) for x in f(v)] for v in (w, w + way, w - way))
-        gaps = [np.max(np.abs(b - a), initial=0.0) for near in there for a, b in zip(here, near)]
-    return is_clear(*here, least=least) and all(gap <= 1e-4 for gap in gaps)
+        here = outputs({"w": w})
+        return (
+            is_clear(*here.values(), least=least)
+            and measure_condition(outputs, {"w": w}, here) < KINK
+        )
 
 
 # ---- algorithms ----------------------------------------------------------------------------------
@@ -292,6 +287,21 @@ class Trace(NamedTuple):
     losses: tuple[float, ...]
 
     @property
+    def case(self) -> Case:
+        """The rounds as a case of the judge, if algorithm and model are fedref's own.
+
+        One in which nobody takes part tells no loss.
+        """
+        name = next(name for name, cls in ALGORITHMS.items() if type(self.algorithm) is cls)
+        told = zip(self.plans, self.losses, self.rounds())
+        plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
+        server = serialise.initial_server(self.algorithm, self.model, self.w)
+        state = {"server": serialise.dump_state(server, np.float64)}
+        data = {"X": self.X, "y": self.y, "offsets": self.offsets}
+        inputs = {"state": state, "data": data, "plans": plans}
+        return pose("round", self.model, inputs, name, asdict(self.algorithm))
+
+    @property
     def federation(self) -> Federation:
         """The clients as data of a run, without test rows."""
         n, none = np.arange(len(self.y)), np.zeros(len(self.offsets), int)
@@ -352,7 +362,7 @@ FRESH = 9
 
 
 class TimeIsUp(BaseException):
-    """The time to make an example smaller is over; Hypothesis lets it pass."""
+    """The time to draw, or to make an example smaller, is over; Hypothesis lets it pass."""
 
 
 def smallest(
@@ -387,6 +397,5 @@ def smallest(
         except (errors.NoSuchExample, errors.Unsatisfiable):
             continue
         except (TimeIsUp, errors.Flaky):  # what failed may pass when it is asked again
-            if found:
-                return min(found, key=lambda x: len(repr(x)))
+            return min(found, key=lambda x: len(repr(x)), default=None)
     return None

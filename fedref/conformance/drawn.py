@@ -8,10 +8,11 @@ differ.
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from inspect import signature
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from fedref import strategies  # first: it says so if Hypothesis is missing
 
 # isort: split
-from hypothesis import assume
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from fedref.algorithms import ALGORITHMS
@@ -30,7 +31,15 @@ from fedref.conformance import naming, report, serialise, suite
 from fedref.conformance.backends.reference import LOOP
 from fedref.judge import Case, answer, pose, trace
 from fedref.judge.answer import VARIANTS
-from fedref.strategies import FEW_DIGITS, Draw, Trace, arrays, is_clear
+from fedref.judge.compare import (
+    FEW_DIGITS,
+    KINK,
+    difference,
+    is_clear,
+    measure_condition,
+    tolerance,
+)
+from fedref.strategies import Draw, Trace, arrays
 
 #: Variant of the meta-gradient → the names of its inputs.
 INPUTS = {name: [*signature(f).parameters][2:] for name, f in VARIANTS.items()}
@@ -57,16 +66,23 @@ def algorithms(name: str, call: str) -> Any:
     """Draw an algorithm with the options that the protocol of backends has."""
     fixed: dict[str, Any] = {}
     if name == "fedprox":
-        fixed = {"until_gamma": 0.0, "adaptive_mu": False}
+        fixed = {"until_gamma": 0.0, **({"adaptive_mu": False} if call == "round" else {})}
     if name.startswith("per-fedavg") and call in ("round", "client"):
         fixed["inner_steps"] = 1
     drawn = strategies.algorithms(name, **fixed)
     return drawn.filter(lambda a: getattr(a, "inner_steps", 1) > 0)
 
 
-def server_of(algorithm: Any, model: Any, w: Any) -> dict[str, Any]:
-    """Return the server's state before round 0, by the names of cases."""
-    return serialise.dump_state(serialise.initial_server(algorithm, model, w), np.float64)
+def server_of(draw: Draw, algorithm: Any, model: Any) -> dict[str, Any]:
+    """Draw the server's state in the middle of a run, by the names of cases.
+
+    Its vectors are any: Meta-SGD's α has an entry for each parameter. An adaptive μ is not the first.
+    """
+    start = serialise.initial_server(algorithm, model, np.zeros(model.d))
+    state = serialise.dump_state(start, np.float64)
+    if getattr(algorithm, "adaptive_mu", False):
+        state["mu"] = np.array(draw(st.sampled_from(strategies.RATES)))
+    return {n: draw(arrays(model.d)) if x.shape == (model.d,) else x for n, x in state.items()}
 
 
 def batch_of(D: Any) -> dict[str, Any]:
@@ -77,7 +93,7 @@ def batch_of(D: Any) -> dict[str, Any]:
 def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
-        return rounds(draw(traces(name)), name)
+        return draw(traces(name)).case
     model = draw(strategies.models(*(MODELS if name else ())))
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()
@@ -93,10 +109,10 @@ def cases(draw: Draw, call: str, name: str) -> Case:
         data = draw(D)
         plan = draw(strategies.plans(algorithm.roles, [len(data["y"])]))
         rows = {role: x[0] for role, x in plan.rows.items()}
-        inputs = {"server": server_of(algorithm, model, w), "data": data, "rows": rows}
+        inputs = {"server": server_of(draw, algorithm, model), "data": data, "rows": rows}
     elif call == "evaluate":
         tests = draw(st.lists(D, min_size=1, max_size=2))
-        inputs = {"server": server_of(algorithm, model, w), "tests": tests}
+        inputs = {"server": server_of(draw, algorithm, model), "tests": tests}
         units = sum(x.shape[-1] for x in model.unpack(w) if x.ndim > 1)
         if name == "apfl":
             inputs["client"] = {"a": draw(arrays(units)), "w_k": draw(vector)}
@@ -124,20 +140,11 @@ def traces(draw: Draw, name: str) -> Trace:
     return drawn
 
 
-def rounds(t: Trace, name: str) -> Case:
-    """Return the rounds of a trace as a case; one in which nobody takes part tells no loss."""
-    told = zip(t.plans, t.losses, t.rounds())
-    plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
-    state = {"server": server_of(t.algorithm, t.model, t.w)}
-    inputs = {"state": state, "data": {"X": t.X, "y": t.y, "offsets": t.offsets}, "plans": plans}
-    return pose("round", t.model, inputs, name, asdict(t.algorithm))
-
-
 # ---- a backend's answer --------------------------------------------------------------------------
 
 
-class Failure(NamedTuple):
-    """A case that a backend fails, and the verdict."""
+class Graded(NamedTuple):
+    """A drawn case with its answer, and the verdict on a backend's."""
 
     case: Case
     result: suite.Result
@@ -173,34 +180,39 @@ def settle(case: Case) -> Case | None:
     return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
 
 
-def tolerance(condition: float) -> dict[str, float]:
-    """Return how much outputs may differ that inputs move so many times as much."""
-    return {name: 1e4 * condition * float(np.finfo(name).eps) for name in ("float64", "float32")}
+#: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.
+CONVENTIONS = {
+    "svm": "the slope at margin 1 is 0", "relu": "ReLU′(0) = 0", "elu": "ELU″(0) = 0",
+    "max": "a tie in max-pooling goes to the first",
+}  # fmt: skip
 
 
-def measure(case: Case) -> Case | None:
-    """Return a case with its tolerance; None close to a kink, or where digits are lost on the way.
+def conventions_of(case: Case) -> list[str]:
+    """Return what is stated of the kinks of a derivative; nothing is of those of rounds."""
+    kinds = [case.model.get(name) for name in ("family", "activation", "pool")]
+    return [CONVENTIONS[x] for x in kinds if x in CONVENTIONS and case.call in suite.DERIVATIVES]
 
-    What counts is by how much inputs that are moved, both ways, move the outputs, and by how many
-    units of rounding fedref's own differ in longdouble.
-    """
+
+def measure(case: Case) -> float:
+    """Return the condition of a case: by how many times as much as its inputs the outputs move."""
     fixed = "loss", ".s"  # a weight of 0 is no number to move
-    way = {n: 1e-9 * np.cos(i + np.arange(x.size)).reshape(x.shape)  # in w and X not alike
-           for i, (n, x) in enumerate(case.inputs.items())
-           if x.dtype.kind == "f" and not n.endswith(fixed)}  # fmt: skip
+    floats = {n: x for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}
+
+    def near(moved: dict[str, Any]) -> dict[str, Any]:
+        return compute(case._replace(inputs=case.inputs | moved)) or {}
+
+    return measure_condition(near, floats, case.outputs)
+
+
+def lost_digits(case: Case) -> float:
+    """Return by how many units of rounding fedref's own outputs differ in longdouble."""
     double, exact = (
         suite.call_safely(LOOP, case, dtype).outputs for dtype in (float, np.longdouble)
     )
-    floats, condition = [n for n, x in case.outputs.items() if x.dtype.kind == "f"], 1.0
-    if double and exact:
-        off = [suite.difference(double[n], exact[n]) for n in floats]
-        condition = float(np.max([1.0, *(gap / EPS for gap in off)]))
-    for sign in (1, -1):
-        moved = {n: case.inputs[n] + sign * x for n, x in way.items()}
-        near = compute(case._replace(inputs=case.inputs | moved)) or {}
-        gaps = [suite.difference(near[n], case.outputs[n]) for n in floats]
-        condition = float(np.max([condition, *(gap / 1e-9 for gap in gaps)]))
-    return case._replace(tolerance=tolerance(condition)) if condition < 1e4 else None
+    if not (double and exact):
+        return 0.0
+    floats = [n for n, x in case.outputs.items() if x.dtype.kind == "f"]
+    return max(difference(double[n], exact[n]) for n in floats) / EPS
 
 
 class Backend(Protocol):
@@ -211,45 +223,57 @@ class Backend(Protocol):
     def answer(self, case: Case, dtype: str) -> suite.Answer: ...
 
 
-def judge(backend: Backend, case: Case, dtype: str) -> Failure | bool | None:
-    """Return how the backend fails, or None; False if the case does not count.
+def judge(backend: Backend, case: Case, dtype: str) -> Graded | None:
+    """Return the verdict on a backend's answer to a case, or None if the case does not count.
 
-    The tolerance is measured only where it decides. Who fails is asked again.
+    Who fails is asked again. The tolerance is measured only where it decides. At a kink a difference is
+    a remark where there is a convention, and nothing where there is none.
     """
     settled = settle(case)
     if settled is None:
-        return False
+        return None
     got = backend.answer(settled, dtype)
-    result = suite.grade(got, settled, dtype)
-    if result.status == suite.FAILED and not suite.is_same(got, backend.answer(settled, dtype)):
-        reason = result.reason or "answers differently when asked twice"
-        return Failure(settled, result._replace(reason=reason, outputs={}))
-    if result.status == suite.FAILED:
-        measured = measure(settled)
-        if measured is None:
-            return False
-        settled, result = measured, suite.grade(got, measured, dtype)
-    if result.status == suite.NOT_OFFERED:
-        return False
-    return Failure(settled, result) if result.status == suite.FAILED else None
+    graded = Graded(settled, suite.grade(got, settled, dtype))
+    if graded.result.status != suite.FAILED or got.outputs is None:
+        return graded if graded.result.status != suite.NOT_OFFERED else None
+    if not suite.is_same(got, backend.answer(settled, dtype)):
+        reason = graded.result.reason or TWICE
+        return Graded(settled, graded.result._replace(reason=reason, outputs={}))
+    condition = measure(settled)
+    if not condition < KINK:
+        said = [f"{case.call} differs at a kink: {words}" for words in conventions_of(case)]
+        passed = suite.Result(settled.name, settled.tag, suite.PASSED, remarks=tuple(said))
+        return Graded(settled, passed) if said else None
+    condition = max(condition, lost_digits(settled))
+    settled = settled._replace(tolerance=tolerance(condition))
+    return Graded(settled, suite.grade(got, settled, dtype)) if condition < KINK else None
+
+
+TWICE = "answers differently when asked twice"
 
 
 def search(
-    backend: Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64"
-) -> Iterator[tuple[str, int, Failure | None]]:
+    backend: Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64",
+    until: float = math.inf, note: Callable[[str, suite.Result], None] = lambda call, result: None,
+) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
-    A function's draws are shared out over its algorithms. The search ends at the first failure.
+    A function's draws are shared out over its algorithms. The search ends at the first failure, and when
+    `monotonic()` is `until`. note : is told of each case that counts.
     """
     counted = Counter[str]()
     for turn, shares in enumerate(TURNS):
         for call, names in SUBJECTS.items():
 
             def fails(case: Case, call: str = call) -> bool:
-                found = judge(backend, case, dtype)
-                assume(found is not False)
+                if monotonic() > until:
+                    raise strategies.TimeIsUp
+                graded = judge(backend, case, dtype)
+                if graded is None:
+                    reject()
                 counted[call] += 1
-                return found is not None
+                note(call, graded.result)
+                return bool(graded.result.status == suite.FAILED)
 
             chosen = [name for name in names if only in f"{name} {call}"]
             for name in chosen if backend.offers(call) else ():
@@ -260,8 +284,8 @@ def search(
                 if case is not None:
                     yield call, counted[call], conclude(judge(backend, case, dtype), case, dtype)
                     return
-            if counted[call] and turn == len(TURNS) - 1:
-                yield call, counted[call], None
+    for call, count in counted.items():
+        yield call, count, None
 
 
 def share_of(name: str) -> float:
@@ -273,14 +297,13 @@ def share_of(name: str) -> float:
     return len(fields(it)) / (50 if serialise.template_of(it).client_state is None else 25)
 
 
-def conclude(failure: Any, case: Case, dtype: str) -> Failure:
+def conclude(graded: Graded | None, case: Case, dtype: str) -> Graded:
     """Return the failure with evidence. A backend may pass the case that it failed."""
-    if not isinstance(failure, Failure):
-        settled, reason = settle(case) or case, "answers differently when asked twice"
-        return Failure(
-            settled, suite.Result(settled.name, settled.tag, suite.FAILED, reason=reason)
-        )
-    return Failure(failure.case, naming.describe(failure.result, failure.case, dtype))
+    if graded is None or graded.result.status != suite.FAILED:
+        settled = settle(case) or case
+        said = suite.Result(settled.name, settled.tag, suite.FAILED, reason=TWICE)
+        return Graded(settled, said)
+    return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
 
 
 # ---- by hand -------------------------------------------------------------------------------------
@@ -297,7 +320,7 @@ def show(x: Any) -> str:
     return " ".join(text.split())
 
 
-def by_hand(failure: Failure) -> str:
+def by_hand(failure: Graded) -> str:
     """Return a failure as text: inputs, the specification's lines with their values, both answers."""
     case, result = failure
     fields = {k: x for k, x in case.model.items() if k not in ("d", "shapes")}
@@ -349,7 +372,7 @@ def test_drawn():
 '''
 
 
-def save(failure: Failure, backend: str, path: Path) -> None:
+def save(failure: Graded, backend: str, path: Path) -> None:
     """Write a failure as a vector (PATH with .npz) and as a pytest function (PATH with .py)."""
     case, file = failure.case, io.BytesIO()
     named: Any = {f"in.{n}": x for n, x in case.inputs.items()}

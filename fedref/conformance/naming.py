@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedref.conformance import errata
-from fedref.conformance.suite import FAILED, PASSED, Result, compare, difference
+from fedref.conformance.suite import FAILED, PASSED, Result
 from fedref.judge.case import Case
+from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 
 #: A mistake explains outputs that differ from its own by less than this, relatively, or the tolerance.

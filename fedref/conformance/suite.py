@@ -22,9 +22,11 @@ from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.tensors import Tensors
 from fedref.judge.case import Case, flatten
+from fedref.judge.compare import compare, dtype_remarks, form_error, type_name
 from fedref.models.numerics import Array
 
 PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
+DERIVATIVES = "loss", "grad", "hvp", "meta_gradient"
 
 
 class Answer(NamedTuple):
@@ -95,12 +97,6 @@ def name_outputs(result: Any, case: Case) -> dict[str, Any]:
     return {case.required[0]: result}
 
 
-def type_name(x: Any) -> str:
-    """Return the name of x's type with its article."""
-    name = type(x).__name__
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
-
-
 class OpenStream(io.StringIO):
     """The stream that a backend prints to, which it cannot close."""
 
@@ -150,80 +146,6 @@ def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return one.keys() == other.keys() and all(
         np.array_equal(x, other[name], equal_nan=x.dtype.kind == "f") for name, x in one.items()
     )
-
-
-# ---- comparing ---------------------------------------------------------------------------------
-
-
-def difference(got: Array, want: Array) -> float:
-    """Return max |got − want| / max |want|, absolute where want is 0 everywhere."""
-    if not np.size(want):
-        return 0.0
-    gap = float(np.max(np.abs(np.asarray(got, np.longdouble) - want)))
-    scale = float(np.max(np.abs(np.asarray(want, np.float64))))
-    return gap / (scale or 1.0)
-
-
-def form_error(x: Any, want: Array, dtype: Any) -> str:
-    """Return what is wrong with an output's type, shape or values, or ""."""
-    if isinstance(x, bool | int | float) and want.ndim == 0:
-        return "" if np.isfinite(x) else f"is {x}"
-    if not isinstance(x, np.ndarray | np.generic):
-        return f"is {type_name(x)}, expected a NumPy array"
-    if x.shape != want.shape:
-        return f"has shape {x.shape}, expected {want.shape}"
-    if x.dtype.kind not in "biuf":
-        return f"is {x.dtype}, expected {np.dtype(dtype)}"
-    return "" if np.all(np.isfinite(x)) else "holds NaN or infinity"
-
-
-def dtype_error(x: Any, want: Array, dtype: Any) -> str:
-    """Return what is wrong with the dtype of an array of numbers, or ""."""
-    if np.ndim(x) and want.dtype.kind == "f" and x.dtype != dtype:
-        return f"is {x.dtype}, expected {np.dtype(dtype)}"
-    return ""
-
-
-class Mismatch(NamedTuple):
-    """The first output that is wrong, by how much, or the reason where its form is wrong."""
-
-    output: str
-    error: float | None
-    reason: str
-
-
-def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
-    """Return the first difference, in the order in which the outputs arise, or None.
-
-    The dtype of an output that is not required is free (`dtype_remarks`).
-    """
-    tolerance = case.tolerance[np.dtype(dtype).name]
-    for name, want in case.outputs.items():
-        if name not in outputs:
-            if name in case.required:
-                return Mismatch(name, None, "is missing")
-            continue
-        x = outputs[name]
-        wrong = form_error(x, want, dtype)
-        if not wrong and name in case.required:
-            wrong = dtype_error(x, want, dtype)
-        if wrong:
-            return Mismatch(name, None, wrong)
-        error = difference(x, want)
-        if not error <= (tolerance if want.dtype.kind == "f" else 0):  # NaN fits nothing
-            return Mismatch(name, error, "")
-    return None
-
-
-def dtype_remarks(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
-    """Return a remark for each optional output, whatever its round, that has another dtype."""
-    wrong = {
-        f"{name.lstrip('0123456789.')} {error}"
-        for name, want in case.outputs.items()
-        if name in outputs and name not in case.required
-        and (error := dtype_error(outputs[name], want, dtype))
-    }  # fmt: skip
-    return tuple(sorted(wrong))
 
 
 # ---- verdicts -----------------------------------------------------------------------------------

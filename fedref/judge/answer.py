@@ -344,6 +344,8 @@ def client(
     alone = settings("fedavg" if algorithm in BY_SAMPLES else algorithm, h, 1, iter([np.nan]))
     if algorithm == "pfedme":
         alone.beta = 1.0  # the server's
+    if algorithm == "fedprox":
+        alone.mu = server["mu"]  # an adaptive one is not the first
     one = [[spec.Client(0, own, steps_of(own, rows, S))]]
     state = name_state(names, next(run(f, server["w"], iter(one), alone)))
     out: dict[str, Any] = {"upload": {"w": state["server"]["w"]}}

@@ -14,6 +14,7 @@ import cases
 import mistakes
 
 from fedref.conformance import suite
+from fedref.judge.compare import difference
 
 sys.dont_write_bytecode = True  # a checkout stays as it is
 
@@ -51,7 +52,7 @@ def measure_row(backend: Any, row: dict[str, Any]) -> dict[str, Any]:
 
 def largest_difference(got: Any, want: dict[str, Any]) -> float:
     """Return the largest relative difference of the required outputs."""
-    return max(suite.difference(got[name], x) for name, x in want.items())
+    return max(difference(got[name], x) for name, x in want.items())
 
 
 def main(name: str, checkout: str = "") -> None:

@@ -24,6 +24,7 @@ from fedref.conformance import errata, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.judge import Case, answer
+from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 from reproduce.vectors import files
 from reproduce.vectors.cases import SUBJECTS, all_cases, rng_of
@@ -59,7 +60,7 @@ def sort_outputs(case: Case, outputs: dict[str, Array]) -> dict[str, Array]:
 def max_difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     """Return the largest relative difference of what two sets of outputs share, numbers only."""
     shared = [name for name in b if name in a and b[name].dtype.kind == "f"]
-    return max((suite.difference(a[name], b[name]) for name in shared), default=0.0)
+    return max((difference(a[name], b[name]) for name in shared), default=0.0)
 
 
 def perturb_inputs(case: Case, rng: np.random.Generator) -> Case:
@@ -139,7 +140,7 @@ def find_catches(case: Case) -> tuple[str, ...]:
             if any(edit.right.partition("\n")[0] in text for edit in mistake.edits):
                 outputs = {key: np.asarray(x) for key, x in errata.answer(case, name).items()}
                 known = tuple(key for key in case.required if key in outputs)
-                if suite.compare(outputs, wide._replace(required=known)) is not None:
+                if compare(outputs, wide._replace(required=known)) is not None:
                     caught.append(name)
     return tuple(caught)
 

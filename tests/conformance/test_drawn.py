@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedref.conformance import drawn
+from fedref.conformance import drawn, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.suite import InProcess
@@ -64,11 +64,79 @@ def test_rounds_are_shown_with_the_lines_that_ran():
     assert failure.case.model["d"] <= 2
 
 
-def test_a_case_on_a_kink_does_not_count_from_either_side():
+class SlopeAtMargin1:
+    """The hinge's slope at margin 1 is −1, where fedref has 0: another convention."""
+
+    def grad(self, model, w, D):
+        z = D["X"] @ w
+        active = D["y"] * z <= 1
+        return model["l2"] * w - (active * D["y"]) @ D["X"] / len(z)
+
+
+def test_another_slope_at_a_kink_is_a_remark_from_either_side():
     for x in (1.0, -1.0):  # the hinge's margin is 1 at w, and greater on one side
         D = {"X": np.array([[x]]), "y": np.array([int(x)])}
         case = pose("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
-        assert drawn.measure(drawn.settle(case)) is None
+        _, result = drawn.judge(InProcess(SlopeAtMargin1()), case, "float64")
+        assert result.status == suite.PASSED
+        assert result.remarks == ("grad differs at a kink: the slope at margin 1 is 0",)
+        elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, 0.5)})
+        assert drawn.judge(InProcess(SlopeAtMargin1()), elsewhere, "float64").result.remarks == ()
+
+
+class FirstState:
+    """Meta-SGD is tested with one number α; FedProx' clients use the μ of the first round."""
+
+    def evaluate(self, algorithm, model, hyper, server, tests, **rest):
+        if "alpha" in server:
+            server = server | {"alpha": np.full_like(server["alpha"], server["alpha"][0])}
+        return LOOP.evaluate(algorithm, model, hyper, server, tests, **rest)
+
+    def client(self, algorithm, model, hyper, server, **rest):
+        if "mu" in server:
+            server = server | {"mu": hyper["mu"]}
+        return LOOP.client(algorithm, model, hyper, server, **rest)
+
+
+@pytest.mark.parametrize("only", ["fedmeta-sgd evaluate", "fedprox client"])
+def test_the_server_s_state_is_not_the_first_alone(only):
+    ((_, _, failure),) = drawn.search(InProcess(FirstState()), 60, only)
+    assert failure is not None
+    assert drawn.by_hand(failure).count("\n") < 40
+
+
+class Forgets:
+    """The training loss is not looked at: μ stays, and APFL renews nothing."""
+
+    def round(self, algorithm, model, hyper, state, data, plan):
+        seen = {name: x for name, x in plan.items() if name != "loss"}
+        return LOOP.round(algorithm, model, hyper, state, data, seen)
+
+
+@pytest.mark.parametrize("only", ["fedprox round", "apfl round"])
+def test_long_rounds_are_told_in_at_most_40_lines(only):
+    *_, (_, _, failure) = drawn.search(InProcess(Forgets()), 400, only)
+    assert drawn.by_hand(failure).count("\n") < 40
+
+
+def test_a_case_that_raises_at_a_kink_fails():
+    class Raises:
+        def grad(self, model, w, D):
+            raise ValueError
+
+    D = {"X": np.ones((1, 1)), "y": np.ones(1, int)}
+    case = pose("grad", LinearSVM(1, bias=False), {"w": np.ones(1), "D": D})
+    assert drawn.judge(InProcess(Raises()), case, "float64").result.status == suite.FAILED
+
+
+def test_when_its_time_is_over_the_search_ends(capsys):
+    told = []
+    found = drawn.search(
+        InProcess(LOOP), 50, "grad", until=0.0, note=lambda call, result: told.append(call)
+    )
+    assert [*found, *told] == []
+    assert main(["conformance", "fedref", "--random", "50", "--limit", "1e-9"]) == 0
+    assert capsys.readouterr().out == "stopped after 1e-09 s (--limit): the rest was not drawn\n"
 
 
 def test_what_a_backend_does_not_offer_is_not_counted():

@@ -13,8 +13,9 @@ import pytest
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
-from fedref.conformance import suite, vectors
+from fedref.conformance import vectors
 from fedref.conformance.errata import MISTAKES
+from fedref.judge.compare import compare, difference
 from reproduce.vectors import cases, files, make
 
 CASES = {case.name: case for case in vectors.read()}
@@ -147,10 +148,10 @@ def test_the_vectors_are_remade(situation):
     assert (situation.model, situation.hyper, situation.tag) == (kept.model, kept.hyper, kept.tag)
     assert situation.inputs.keys() == kept.inputs.keys()
     for name, x in kept.inputs.items():
-        assert suite.difference(situation.inputs[name], x) <= tolerance_of_inputs(kept), name
+        assert difference(situation.inputs[name], x) <= tolerance_of_inputs(kept), name
     outputs = make.compute(kept, np.float64)
     assert outputs.keys() == kept.outputs.keys()
-    assert suite.compare(outputs, kept) is None
+    assert compare(outputs, kept) is None
 
 
 def test_remaking_gives_the_same_bytes():

@@ -1,9 +1,11 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 from fedref.boundary.errors import ConfigError, unknown
@@ -23,6 +25,7 @@ def conformance(
     json: bool = False,
     xfail: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 60.0,
+    limit: Annotated[float, POSITIVE] = 600.0,
 ) -> int:
     """Test a backend against the golden vectors.
     The report says what it offers, how much of that is right, and which known mistakes it makes.
@@ -37,6 +40,7 @@ def conformance(
     json : print the report as JSON; its last line can be cited
     xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments
     timeout : seconds that a case may take
+    limit : seconds that all cases of --random may take
 
     functions of a backend
         A backend is a module, or an object in one, with some of the functions
@@ -73,7 +77,7 @@ def conformance(
     if not (backend or list):
         raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
     if random and not list:
-        return draw_cases(backend, random, only, seed, dtype, save, timeout)
+        return draw_cases(backend, random, only, seed, dtype, save, timeout, limit)
     every = vectors.read()
     cases = vectors.select(every, only)
     if not cases:
@@ -116,24 +120,41 @@ conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type
 
 
 def draw_cases(
-    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float
-) -> int:
+    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float,
+    limit: float,
+) -> int:  # fmt: skip
     """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one."""
+    from tqdm import tqdm
+
     from fedref.conformance import drawn
     from fedref.conformance.suite import BackendProcess
 
-    offered = 0
-    with BackendProcess(name, timeout) as process:
-        for call, count, failure in drawn.search(process, draws, only, seed, dtype):
-            offered += 1
-            if failure is None:
-                print(f"{call}: {count} drawn cases pass", flush=True)
-                continue
-            print(drawn.by_hand(failure))
-            if file:
-                drawn.save(failure, name, file)
-            return 1
-    if not offered:
+    remarks, until, offered = Counter[str](), monotonic() + limit, False
+    with (
+        BackendProcess(name, timeout) as process,
+        tqdm(desc="drawn", unit=" cases", leave=False, disable=not sys.stderr.isatty()) as bar,
+    ):
+
+        def note(call: str, result: Any) -> None:
+            remarks.update(result.remarks)
+            bar.set_description(call, refresh=False)
+            bar.update()
+
+        found = drawn.search(process, draws, only, seed, dtype, until, note)
+        for call, count, failure in found:
+            offered = True
+            if failure is not None:
+                bar.close()
+                print(drawn.by_hand(failure))
+                if file:
+                    drawn.save(failure, name, file)
+                return 1
+            print(f"{call}: {count} drawn cases pass", flush=True)
+    for remark, n in remarks.items():
+        print(f"remark: {remark} ({n} cases)")
+    if monotonic() > until:
+        print(f"stopped after {limit:g} s (--limit): the rest was not drawn")
+    elif not offered:
         expected = "; with --random, give part of an algorithm or call" if only else ""
         raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}{expected}")
     return 0

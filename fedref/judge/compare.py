@@ -1,0 +1,140 @@
+"""The comparer: whether an answer is right, and how far right answers may lie apart.
+
+Golden and drawn cases, rounds of your own (`checks.check_rounds`), drawn models and proofs are compared
+here. A difference counts relative to the largest entry that is right. How much of it is rounding is
+measured where it decides: by how many times as much as its inputs an answer moves. At a kink it jumps.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.judge.case import Case
+from fedref.models.numerics import Array
+
+#: A number between 0 and the first is rounding alone, a derivative below the second has lost digits (as
+#: p − 1 does for a p close to 1), and what is above the third has diverged.
+ROUNDING, FEW_DIGITS, DIVERGED = 1e-6, 1e-3, 1e6
+#: Inputs are moved by so much; outputs that move by more than so many times that are at a kink.
+STEP, KINK = 1e-9, 1e4
+#: How many units of rounding an output may be off whose condition is 1.
+ULPS = 1e4
+
+
+def difference(got: Any, want: Any, scale: float = 0.0, least: float = 0.0) -> float:
+    """Return max |got − want| / max |want|, inf where shapes differ; True counts as 1.
+
+    scale : that of the terms, if it is larger. Where neither is above `least` the difference is absolute.
+    """
+    got, want = np.add(got, 0), np.add(want, 0)
+    if got.shape != want.shape:
+        return float("inf")
+    got = got if got.dtype.kind == "c" else got.astype(np.longdouble)
+    scale = max(scale, float(np.max(np.abs(want), initial=0.0)))
+    return float(np.max(np.abs(got - want), initial=0.0)) / (scale if scale > least else 1.0)
+
+
+# ---- how far right answers may lie apart ---------------------------------------------------------
+
+
+def is_clear(*outputs: Any, least: float = ROUNDING) -> bool:
+    """Return whether each array is 0, or neither too small to compare nor diverged."""
+    sizes = [np.max(np.abs(x), initial=0.0) for x in outputs]
+    return all(size == 0 or least < size < DIVERGED for size in sizes)
+
+
+def measure_condition(
+    f: Callable[[dict[str, Array]], Mapping[str, Any]], inputs: Mapping[str, Array],
+    outputs: Mapping[str, Any],
+) -> float:  # fmt: skip
+    """Return by how many times as much as `inputs`, moved both ways, f's outputs move: 1 or more.
+
+    inputs : those that are moved; outputs : f(inputs), of which the floats count. It is `KINK` or more
+    close to a kink, and where f returns something else there.
+    """
+    ways = {n: STEP * np.cos(i + np.arange(x.size)).reshape(x.shape)
+            for i, (n, x) in enumerate(inputs.items())}  # fmt: skip
+    floats, condition = [n for n, x in outputs.items() if np.asarray(x).dtype.kind == "f"], 1.0
+    for sign in (1, -1):
+        with np.errstate(all="ignore"):
+            near = f({n: x + sign * ways[n] for n, x in inputs.items()})
+            gaps = [difference(near.get(n, np.nan), outputs[n]) for n in floats]
+        condition = float(np.max([condition, *(gap / STEP for gap in gaps)]))
+    return condition
+
+
+def tolerance(condition: float) -> dict[str, float]:
+    """Return how much outputs may differ that inputs move so many times as much."""
+    return {name: ULPS * condition * float(np.finfo(name).eps) for name in ("float64", "float32")}
+
+
+# ---- the answer to a case ------------------------------------------------------------------------
+
+
+def type_name(x: Any) -> str:
+    """Return the name of x's type with its article."""
+    name = type(x).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def form_error(x: Any, want: Array, dtype: Any) -> str:
+    """Return what is wrong with an output's type, shape or values, or ""."""
+    if isinstance(x, bool | int | float) and want.ndim == 0:
+        return "" if np.isfinite(x) else f"is {x}"
+    if not isinstance(x, np.ndarray | np.generic):
+        return f"is {type_name(x)}, expected a NumPy array"
+    if x.shape != want.shape:
+        return f"has shape {x.shape}, expected {want.shape}"
+    if x.dtype.kind not in "biuf":
+        return f"is {x.dtype}, expected {np.dtype(dtype)}"
+    return "" if np.all(np.isfinite(x)) else "holds NaN or infinity"
+
+
+def dtype_error(x: Any, want: Array, dtype: Any) -> str:
+    """Return what is wrong with the dtype of an array of numbers, or ""."""
+    if np.ndim(x) and want.dtype.kind == "f" and x.dtype != dtype:
+        return f"is {x.dtype}, expected {np.dtype(dtype)}"
+    return ""
+
+
+class Mismatch(NamedTuple):
+    """The first output that is wrong, by how much, or the reason where its form is wrong."""
+
+    output: str
+    error: float | None
+    reason: str
+
+
+def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
+    """Return the first difference, in the order in which the outputs arise, or None.
+
+    The dtype of an output that is not required is free (`dtype_remarks`).
+    """
+    tolerance = case.tolerance[np.dtype(dtype).name]
+    for name, want in case.outputs.items():
+        if name not in outputs:
+            if name in case.required:
+                return Mismatch(name, None, "is missing")
+            continue
+        x = outputs[name]
+        wrong = form_error(x, want, dtype)
+        if not wrong and name in case.required:
+            wrong = dtype_error(x, want, dtype)
+        if wrong:
+            return Mismatch(name, None, wrong)
+        error = difference(x, want)
+        if not error <= (tolerance if want.dtype.kind == "f" else 0):  # NaN fits nothing
+            return Mismatch(name, error, "")
+    return None
+
+
+def dtype_remarks(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
+    """Return a remark for each optional output, whatever its round, that has another dtype."""
+    wrong = {
+        f"{name.lstrip('0123456789.')} {error}"
+        for name, want in case.outputs.items()
+        if name in outputs and name not in case.required
+        and (error := dtype_error(outputs[name], want, dtype))
+    }  # fmt: skip
+    return tuple(sorted(wrong))
