@@ -15,7 +15,7 @@ Hypothesis.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from math import inf
 from random import Random
@@ -29,9 +29,7 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import schema
-from fedref.conformance import serialise
 from fedref.judge.answer import client_of
-from fedref.judge.case import Case, pose
 from fedref.judge.compare import FEW_DIGITS, KINK, ROUNDING, is_clear, measure_condition
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
@@ -285,21 +283,6 @@ class Trace(NamedTuple):
     offsets: Array
     plans: tuple[Plan, ...]
     losses: tuple[float, ...]
-
-    @property
-    def case(self) -> Case:
-        """The rounds as a case of the judge, if algorithm and model are fedref's own.
-
-        One in which nobody takes part tells no loss.
-        """
-        name = next(name for name, cls in ALGORITHMS.items() if type(self.algorithm) is cls)
-        told = zip(self.plans, self.losses, self.rounds())
-        plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
-        server = serialise.initial_server(self.algorithm, self.model, self.w)
-        state = {"server": serialise.dump_state(server, np.float64)}
-        data = {"X": self.X, "y": self.y, "offsets": self.offsets}
-        inputs = {"state": state, "data": data, "plans": plans}
-        return pose("round", self.model, inputs, name, asdict(self.algorithm))
 
     @property
     def federation(self) -> Federation:

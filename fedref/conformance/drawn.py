@@ -93,7 +93,7 @@ def batch_of(D: Any) -> dict[str, Any]:
 def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
-        return draw(traces(name)).case
+        return case_of(draw(traces(name)), name)
     model = draw(strategies.models(*(MODELS if name else ())))
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()
@@ -138,6 +138,16 @@ def traces(draw: Draw, name: str) -> Trace:
         families, how = MODELS[:1], {"clients": 2, "rounds": 8}
     drawn: Trace = draw(strategies.traces(kind, strategies.models(*families), kinks=True, **how))
     return drawn
+
+
+def case_of(t: Trace, name: str) -> Case:
+    """Return the rounds of a trace as a case; one in which nobody takes part tells no loss."""
+    told = zip(t.plans, t.losses, t.rounds())
+    plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
+    server = serialise.initial_server(t.algorithm, t.model, t.w)
+    state = {"server": serialise.dump_state(server, np.float64)}
+    inputs = {"state": state, "data": {"X": t.X, "y": t.y, "offsets": t.offsets}, "plans": plans}
+    return pose("round", t.model, inputs, name, asdict(t.algorithm))
 
 
 # ---- a backend's answer --------------------------------------------------------------------------

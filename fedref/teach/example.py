@@ -90,6 +90,7 @@ def pose_rounds(
     The second has one row more, in the batch of the first role, so that clients' weights differ.
     spare : rows of each client in no batch of the first step; each step then begins a row further.
     """
+    from fedref.conformance.drawn import case_of
     from fedref.strategies import Trace
 
     it = ALGORITHMS[algorithm](**{**rates, **FIXED.get(algorithm, {})})
@@ -106,7 +107,7 @@ def pose_rounds(
         0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, batches
     )
     plans = tuple(plan._replace(round=t) for t in range(rounds))
-    return Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds).case
+    return case_of(Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds), algorithm)
 
 
 def has_no_zero(case: Case) -> bool:
