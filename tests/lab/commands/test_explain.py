@@ -1,5 +1,7 @@
 """`fedref explain`, as a user types it."""
 
+import re
+
 import pytest
 from running import main, refused
 
@@ -77,3 +79,30 @@ def test_a_bare_command_is_a_menu(words, shown, capsys):
         code = end.code
     assert not code
     assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("meta-sgd", "FedMeta"), ("maml", "FedMeta"), ("fedmeta", "FedMeta"), ("ewc", "FedCurv"),
+     ("hvp", "How derivatives"), ("spec", "The papers"), ("tour", "From a gradient"), ("fedopt", "FedOpt"),
+     ("exercises", "Exercises"), ("algorithms", "Algorithms")],
+)  # fmt: skip
+def test_what_a_student_asks_for_leads_somewhere(name, title, capsys):
+    assert main("explain", name) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"# {title}")
+    assert name != "meta-sgd" or "fedref exercise start meta-sgd" in text
+
+
+def test_a_terminal_gets_text_through_its_pager(monkeypatch):
+    pages = []
+    monkeypatch.setattr("pydoc.pager", pages.append)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for name in ("per-fedavg", "start", "apfl", "mistakes"):
+        assert main("explain", name) == 0
+    for text in pages:
+        assert not re.search(r"```|\]\(|\.html|\.svg\)|^#|^\|", text, re.M)
+    assert "        return u - alpha * f.hvp(w, u, D2)" in pages[0]
+    assert "Answer: " in pages[0]
+    assert "  symbol" in pages[1]
+    assert "F * (w_s - w_t) ** 2" in pages[2]
