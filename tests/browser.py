@@ -7,74 +7,60 @@ import subprocess
 from itertools import count
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars "
+    "--disable-background-networking --remote-debugging-pipe about:blank"
+)
+#: What the browser says of its own accord → what it complains of.
+COMPLAINTS = {
+    "Runtime.exceptionThrown": lambda said: str(said["exceptionDetails"]),
+    "Runtime.consoleAPICalled": lambda said: str(said["args"]),
+    "Log.entryAdded": lambda said: said["entry"]["text"],
+}
 
 
 class Browser:
-    """One tab. Every complaint that it has heard since the last `go` is in `complaints`."""
+    """One tab. `complaints` and `requests` are those since the last `go`."""
 
     def __init__(self, profile):
-        down, up = os.pipe(), os.pipe()
-
-        def files():  # the browser reads from 3 and writes to 4
-            for fd, wanted in ((os.dup(down[0]), 3), (os.dup(up[1]), 4)):
-                os.dup2(fd, wanted)
-
-        self.process = subprocess.Popen(
-            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={profile}",
-             "--remote-debugging-pipe", "about:blank"],
-            close_fds=False, preexec_fn=files,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        os.close(down[0])
-        os.close(up[1])
-        self.out, self.into = os.fdopen(down[1], "wb", 0), os.fdopen(up[0], "rb", 0)
-        self.rest, self.numbers, self.session = b"", count(1), None
-        self.complaints, self.requests, self.loaded = [], [], False
+        (own, to), (frm, its) = os.pipe(), os.pipe()
+        start = f'exec "$0" "$@" 3<&{own} 4>&{its} >/dev/null 2>&1'  # its files, by their numbers
+        words = ["bash", "-c", start, BROWSER, f"--user-data-dir={profile}", *FLAGS.split()]
+        self.process = subprocess.Popen(words, pass_fds=(own, its))
+        os.close(own), os.close(its)
+        self.out, self.into, self.numbers = os.fdopen(to, "wb", 0), os.fdopen(frm, "rb"), count(1)
+        self.session, self.complaints, self.requests, self.loaded = {}, [], [], False
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        found = self.ask("Target.attachToTarget", targetId=target, flatten=True)
-        self.session = found["sessionId"]
+        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
 
-    def message(self):
-        while b"\0" not in self.rest:
-            more = os.read(self.into.fileno(), 1 << 16)
-            assert more, "the browser has gone"
-            self.rest += more
-        text, _, self.rest = self.rest.partition(b"\0")
-        return json.loads(text)
-
-    def heard(self, message):
-        method, params = message.get("method"), message.get("params", {})
-        if method == "Page.loadEventFired":
-            self.loaded = True
-        elif method == "Runtime.exceptionThrown":
-            self.complaints.append(str(params["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
-            self.complaints.append(str(params["args"]))
-        elif method == "Log.entryAdded":
-            self.complaints.append(params["entry"]["text"])
-        elif method == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
+    def hear(self):
+        """Return the next message; what the browser says of its own accord is noted."""
+        text = b"".join(iter(lambda: self.into.read(1) or b"\0", b"\0"))
+        assert text, "the browser has gone"
+        message = json.loads(text)
+        method, said = message.get("method"), message.get("params", {})
+        self.loaded |= method == "Page.loadEventFired"
+        if method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
+        if method in COMPLAINTS:
+            self.complaints.append(COMPLAINTS[method](said))
+        return message
 
     def ask(self, method, **params):
-        """The answer to one call."""
-        number = next(self.numbers)
-        call = {"id": number, "method": method, "params": params}
-        call |= {"sessionId": self.session} if self.session else {}
+        """Return the answer to one call."""
+        call = {"id": next(self.numbers), "method": method, "params": params, **self.session}
         self.out.write(json.dumps(call).encode() + b"\0")
-        while (message := self.message()).get("id") != number:
-            self.heard(message)
+        while (message := self.hear()).get("id") != call["id"]:
+            pass
         assert "error" not in message, message
         return message["result"]
 
     def look(self, width, height=900, dark=False, media=""):
-        """How the page is looked at: CSS pixels, light or dark, on screen or in print."""
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-            mobile=width < 600,
-        )  # fmt: skip
+        """Set how the page is looked at: CSS pixels, light or dark, on screen or in print."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
@@ -83,25 +69,13 @@ class Browser:
         self.complaints, self.requests, self.loaded = [], [], False
         self.ask("Page.navigate", url=path.as_uri())
         while not self.loaded:
-            self.heard(self.message())
+            self.hear()
 
     def run(self, script):
-        """What an expression of JavaScript comes to."""
-        found = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    def press_tab(self):
-        for kind in ("rawKeyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
+        """Return what an expression of JavaScript comes to."""
+        done = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in done, done
+        return done["result"].get("value")
 
     def close(self):
-        self.session = None
-        self.ask("Browser.close")
-        self.out.close()
-        self.into.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill(), self.process.wait(), self.out.close(), self.into.close()
