@@ -505,9 +505,10 @@ def check_rounds(
     >>> check_rounds(FedAvg(lr=0.25), mine, draws=20).verdict
     'FAIL'
     """
-    judge = partial(_judge_rounds, algorithm, generator, f or Objective, bound)
+    objective = Objective if f is None else lambda _: f
+    judge = partial(_judge_rounds, algorithm, generator, objective, bound)
     if trace is not None:
-        return judge(trace) or _compare_rounds(algorithm, generator, f or Objective, bound, trace)
+        return judge(trace) or _compare_rounds(algorithm, generator, objective, bound, trace)
     from fedref import strategies
 
     reports = list[Report | None]()
@@ -552,7 +553,7 @@ def _compare_rounds(
 ) -> Report:
     """Report the first part of a state that is not what the generator yields, or the largest error."""
     clients = list(trace.rounds())
-    theirs = generator(_objective(f, trace), trace.w, filter(None, clients))
+    theirs = generator(f(trace.model), trace.w, filter(None, clients))
     yielded = [next(theirs) if here else None for here in clients]
     worst = 0.0
     for stack in (False, True)[: 1 if algorithm.stops_early else 2]:
@@ -567,10 +568,6 @@ def _compare_rounds(
             return Report(error, bound=bound, where=said)
         worst = max([worst, *(difference(got[name], x) for name, x in want.items())])
     return Report(worst, bound=bound)
-
-
-def _objective(f: Any, trace: Any) -> Any:
-    return f(trace.model) if f is Objective else f
 
 
 def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
@@ -592,7 +589,7 @@ def _list_arrays(generator: Generator, trace: Any, f: Any) -> dict[str, Array]:
         if not isinstance(part, dict | tuple) and part is not None:
             yield np.asarray(part, float)
 
-    states = generator(_objective(f, trace), trace.w, filter(None, list(trace.rounds())))
+    states = generator(f(trace.model), trace.w, filter(None, list(trace.rounds())))
     return {str(i): x for i, x in enumerate(x for state in states for x in arrays(state))}
 
 
