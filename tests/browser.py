@@ -52,8 +52,7 @@ class Browser:
         """Return the answer to one call."""
         call = {"id": next(self.numbers), "method": method, "params": params, **self.session}
         self.out.write(json.dumps(call).encode() + b"\0")
-        while (message := self.hear()).get("id") != call["id"]:
-            pass
+        message = next(m for m in iter(self.hear, None) if m.get("id") == call["id"])
         assert "error" not in message, message
         return message["result"]
 

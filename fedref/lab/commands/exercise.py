@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import as_data_error, open_regular
 from fedref.boundary.values import POSITIVE, Bounds
+from fedref.lab.commands.console import say
 from fedref.lab.experiments.run_directory import disk_errors
 
 GROUP = """\
@@ -126,7 +127,9 @@ def check(
                 work = runner.call(judge, text, str(path), *more, timeout, timeout=WAITED * timeout)
                 right, lines = work
             except FedrefError as error:  # the rest of a class is checked all the same
-                right, lines, code = False, [str(error).removeprefix(f"{path}: ")], 2
+                say(f"error: {error}")
+                code = 2
+                continue
             except (TimeoutError, ChildProcessError) as error:
                 right, lines = False, [str(error)]
             print("\n".join([f"{path}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))

@@ -48,16 +48,15 @@ def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
     others[3].write_text("x = 1")
     files = *others, started.with_name("none.py"), started
     assert main("exercise", "check", *files, "--timeout", 4) == 2
-    lines = capsys.readouterr().out.splitlines()
-    said = [
-        "not finished",
-        "no answer after 4 s of computing",
-        "the process died",
-        "begins with no",
-    ]
-    for line, file, words in zip(lines, files, [*said, "No such file", "right"], strict=True):
+    out, err = capsys.readouterr()
+    told = zip([*others[:3], started], out.splitlines(), strict=True)
+    said = ["not finished", "no answer after 4 s of computing", "the process died", "right"]
+    for (file, line), words in zip(told, said, strict=True):
         assert line.startswith(f"{file}: ")
         assert words in line
+    assert err.count("fedref: error: ") == err.count("\n") == 2
+    assert "begins with no" in err
+    assert "none.py" in err
 
 
 def test_a_file_is_not_replaced(started, capsys):
