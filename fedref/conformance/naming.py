@@ -2,21 +2,23 @@
 
 A known mistake is the specification with a wrong line. Its name is given where it is certain: of one
 function and algorithm it fits the failing cases that it is known to change, and changes none that pass.
-Whatever has no name has evidence: in which blocks the numbers differ, a constant ratio, a multiple of an
-input that is too much.
+Whatever has no name has evidence: a combination of the specification's terms, a small change of it with
+the same numbers (variations.py), in which blocks they differ, a ratio, a multiple of an input.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from time import perf_counter
+from functools import partial
+from time import process_time
 from typing import Any
 
 import numpy as np
 
 from fedref.conformance import errata
 from fedref.conformance.suite import FAILED, PASSED, Result
-from fedref.judge.case import Case
+from fedref.conformance.variations import Variation, find_variation, try_answer
+from fedref.judge import Case, find_combination
 from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 
@@ -24,27 +26,35 @@ from fedref.models.numerics import Array
 SAME = {"float64": 1e-8, "float32": 1e-4}
 #: A name is tried on so many failing cases of a function and algorithm, the smallest.
 TRIED = 4
-#: Seconds that are spent on names, whatever a backend answers; in what is left, none is looked for.
-LIMIT = 8.0
+#: Seconds of CPU time for names, and then for evidence, whatever a backend answers; where none are left,
+#: nothing is looked for. What is left is shared among the functions and algorithms that fail.
+LIMIT, EVIDENCE = 4.0, 4.5
 #: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
 
+@np.errstate(all="ignore")
 def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
     """Return the results with the known mistakes that explain them, or else with evidence."""
     results, seen = list(results), Counter[str]()  # all are known before a name is looked for
-    end = perf_counter() + LIMIT
+    end = process_time() + LIMIT
     for places in by_subject(cases).values():
+        places = sorted(places, key=lambda i: cases[i].model["d"])
         failed = [i for i in places if results[i].status == FAILED and results[i].outputs]
-        failed.sort(key=lambda i: cases[i].model["d"])
-        passed = {n for i in places if results[i].status == PASSED for n in cases[i].catches}
-        near = dict.fromkeys(n for i in failed for n in cases[i].catches if n not in passed)
-        for name in sorted(near, key=lambda name: -seen[name]):
+        passed = [cases[i] for i in places if results[i].status == PASSED]
+        doubted = {name for case in passed for name in case.catches}
+        near = dict.fromkeys(name for i in failed for name in cases[i].catches)
+        for name in sorted(near, key=lambda name: (name in doubted, -seen[name])):
             known = [i for i in failed if name in cases[i].catches]
-            if perf_counter() > end:
+            right = [case for case in passed if name in case.catches]
+            if name in doubted and any(results[i].mistakes for i in known):
+                continue
+            if process_time() > end:
                 for i in known:
                     results[i] = results[i]._replace(looked=False)
-            elif all(explains(results[i].outputs, cases[i], dtype, name) for i in known[:TRIED]):
+            elif all(
+                explains(results[i].outputs, cases[i], dtype, name) for i in known[:TRIED]
+            ) and all(holds(errata.answer(case, name), case, dtype) for case in right):
                 seen[name] += 1
                 for i in known:
                     results[i] = results[i]._replace(mistakes=(*results[i].mistakes, name))
@@ -52,8 +62,24 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
     against = Counter(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
     )
-    settled = (settle(result, counts, against) for result in results)
-    return [describe(result, case, dtype) for result, case in zip(settled, cases)]
+    results = [settle(result, counts, against) for result in results]
+    results = [describe(result, case, dtype) for result, case in zip(results, cases)]
+    search, end = Search(dtype), process_time() + EVIDENCE
+    subjects = sorted(
+        by_subject(cases).values(), key=lambda places: cases[places[0]].call == "round"
+    )
+    unnamed = [
+        [i for i in own if results[i].outputs and not results[i].mistakes] for own in subjects
+    ]
+    for n, (places, failed) in enumerate(zip(subjects, unnamed)):
+        if failed and process_time() < end:
+            share = (end - process_time()) / sum(map(bool, unnamed[n:]))
+            passed = [cases[i] for i in places if results[i].status == PASSED]
+            some = [(cases[i], results[i]) for i in failed]
+            if said := search.tell(some, passed, process_time() + share):
+                for i in failed:
+                    results[i] = results[i]._replace(evidence=said)
+    return results
 
 
 def by_subject(cases: Sequence[Case]) -> dict[tuple[str, str], list[int]]:
@@ -65,17 +91,30 @@ def by_subject(cases: Sequence[Case]) -> dict[tuple[str, str], list[int]]:
 
 
 def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> bool:
-    """Return whether the outputs are those of the specification with this mistake, and not the right.
+    """Return whether the outputs are those of the specification with this mistake, and not the right."""
+    return is_made(errata.answer(case, name), outputs, case, dtype)
 
-    Only what the specification has is compared; outputs that are right must be so with the mistake.
+
+def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dtype: str) -> bool:
+    """Return whether the outputs are those that a wrong specification made, and not the right.
+
+    Only what the specification has is compared; outputs that are right must be so in it.
     """
-    made = errata.answer(case, name)
     both = [name for name in case.outputs if name in made and name in outputs]
     if any(np.shape(made[name]) != np.shape(outputs[name]) for name in both):
         return False
     same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
     moved = max((difference(made[name], case.outputs[name]) for name in both), default=0.0)
     return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
+
+
+def holds(made: Mapping[str, Any], case: Case, dtype: str) -> bool:
+    """Return whether what a wrong specification made is right in a case."""
+    want = {name: x for name, x in case.outputs.items() if name in made}
+    return bool(want) and all(
+        np.shape(made[name]) == x.shape and difference(made[name], x) <= SAME[dtype]
+        for name, x in want.items()
+    )
 
 
 def settle(result: Result, counts: Mapping[str, int], against: Mapping[str, int]) -> Result:
@@ -109,6 +148,71 @@ def is_single(result: Result, case: Case, dtype: str) -> bool:
 # ---- evidence ------------------------------------------------------------------------------------
 
 
+class Search:
+    """The search for what explains the failures of a function and algorithm that have no name.
+
+    found : the variations that explained others, which are tried first.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype, self.found = dtype, list[Variation]()
+        self.models = set[str]()  # families whose loss or derivatives are wrong
+
+    def tell(
+        self, failed: Sequence[tuple[Case, Result]], passed: Sequence[Case], end: float
+    ) -> str:
+        """Return the combination of terms or the variation that these answers are, or ""."""
+        families = {case.model["family"] for case, _ in failed}
+        if not failed[0][0].algorithm:
+            self.models |= families
+        elif families <= self.models:
+            return "the model itself is wrong (loss, grad or hvp): begin there"
+        some = sorted(failed, key=lambda pair: pair[0].model["d"])[:TRIED]
+        outputs = {case.name: result.outputs for case, result in some}
+
+        def fits(made: Mapping[str, Any], case: Case) -> bool:
+            return is_made(made, outputs[case.name], case, self.dtype)
+
+        is_round = some[0][0].call == "round"
+        if not is_round and (said := self.combination(some)):
+            return said
+        wrong = [shorten(case, result.output) for case, result in some]
+        right = sorted(passed, key=lambda case: case.model["d"])[:TRIED]
+        as_right = partial(holds, dtype=self.dtype)
+        variation = find_variation(wrong, fits, right, as_right, self.found, end)
+        if variation is None:
+            return self.combination(some) if is_round else ""
+        self.found.append(variation)
+        return str(variation)
+
+    def combination(self, some: Sequence[tuple[Case, Result]]) -> str:
+        """Return the combination of terms that these answers are, of those with the same wrong output."""
+        output = some[0][1].output
+        same = [(case, result.outputs[output]) for case, result in some if result.output == output]
+        works = [partial(try_answer, shorten(case, output)) for case, _ in same]
+        right = [case.outputs[output] for case, _ in same]
+        known = [{"l2": case.model["l2"]} for case, _ in same]
+        found = find_combination(works, [x for _, x in same], right, known)
+        return str(found) if found and is_simple(found.terms.values()) else ""
+
+
+def is_simple(coefficients: Collection[str]) -> bool:
+    """Return whether a reader can follow these: at most one has a number in front, and none 1/x as well."""
+    fronts = [c.removeprefix("-").partition("·")[0] for c in coefficients]
+    odd = sum(c != "1" and c[0].isdigit() for c in fronts if c)
+    return odd < 2 and not any("·1/" in c for c in coefficients)
+
+
+def shorten(case: Case, output: str) -> Case:
+    """Return a case of rounds up to the one of this output."""
+    last, _, name = output.partition(".")
+    if case.call != "round" or not name:
+        return case
+    late = tuple(f"plans.{t}." for t in range(int(last) + 1, 100))
+    kept = {name: x for name, x in case.inputs.items() if not name.startswith(late)}
+    return case._replace(inputs=kept)
+
+
 def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     """Yield what can be seen in the first output that is wrong."""
     got = np.asarray(result.outputs[result.output], float)
@@ -121,8 +225,19 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     if factor is not None:
         yield f"{tell_number(factor, case)} × what is right"
         return
+    start = case.inputs.get(f"state.{result.output.partition('.')[2]}")
+    if (
+        start is not None
+        and not np.ptp(np.ravel(got - start))
+        and np.ravel(got)[0] == np.ravel(start)[0]
+    ):
+        yield "it is as it was at the start"
+    if not compare(result.outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
+        yield "right to the 7 digits of float32, no more"
     for name, x in case.inputs.items():
         if x.shape == want.shape and x.dtype.kind == "f":
+            if np.max(np.abs(got - want * x)) <= same:
+                yield f"{name} ⊙ what is right"
             factor = ratio((got - want)[wrong], x[wrong], same)
             if factor is not None:
                 yield f"off by {tell_number(factor, case)} × {name}"

@@ -67,7 +67,10 @@ class Result(NamedTuple):
 
 def offers(backend: Any, call: str) -> bool:
     """Return whether a backend has a call."""
-    return isinstance(backend, Tensors) or callable(getattr(backend, call, None))
+    try:
+        return isinstance(backend, Tensors) or callable(getattr(backend, call, None))
+    except Exception:  # a __getattr__ may raise anything
+        return False
 
 
 def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,12 +129,20 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        line = (str(error).strip().splitlines() or [""])[0]
-        return Answer(error=f"raised {type(error).__name__}: {line}"[:300] + place_of(error))
+        return Answer(error=f"raised {first_line(error)}"[:300] + place_of(error))
     remarks = ("prints",) if printed.getvalue() else ()
     if settings != repr((case.model, case.hyper)) or not same_arrays(given, case.arguments(dtype)):
         return Answer(error="its inputs were changed: work on copies", remarks=remarks)
     return Answer(outputs, remarks=remarks)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's type and the first line of what it says, if it says something."""
+    try:
+        said = str(error).strip().splitlines()
+    except Exception:
+        said = []
+    return ": ".join([type(error).__name__, *said[:1]])
 
 
 def place_of(error: BaseException) -> str:
@@ -158,7 +169,8 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
         return result._replace(status=NOT_OFFERED)
     if answer.outputs is None:
         return result._replace(reason=answer.error)
-    wrong = compare(answer.outputs, case, dtype)
+    with np.errstate(all="ignore"):
+        wrong = compare(answer.outputs, case, dtype)
     if wrong is None:
         remarks = (*answer.remarks, *dtype_remarks(answer.outputs, case, dtype))
         return result._replace(status=PASSED, remarks=remarks)
@@ -278,6 +290,11 @@ class BackendProcess(SubprocessRunner):
             return self.call(question, self.name, *about, timeout=self.timeout)
         except TimeoutError as error:
             raise ChildProcessError(f"{error} (--timeout)") from None
+        except ChildProcessError:
+            raise
+        except Exception as error:  # a backend may change what the suite in its process rests on
+            self.kill()
+            raise ChildProcessError(f"the suite beside it raised {first_line(error)}") from None
 
     def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
         """Return the verdict on one case. always : ask twice even if it passes."""

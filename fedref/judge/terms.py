@@ -80,7 +80,9 @@ def find_combination(
     at : which value of an expression that runs more than once in a situation, the last or the first (0).
     """
     recorded = [record(work, np.shape(x), at) for work, x in zip(works, wrong)]
-    if len(recorded) < 2 or all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
+    if len(recorded) < 2 or not all(np.max(np.abs(x)) < 1e100 for x in wrong):
+        return None
+    if all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
         return None
     terms = shared([own for own, _ in recorded])
     numbers = shared(
@@ -232,7 +234,9 @@ def record(
         work()
     numbers = {text: float(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == ()}
     terms = {text: np.asarray(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == shape}
-    sums = {f"sum({text})": sum(values[text]) for text in terms if len(values[text]) > 1}
+    sums = {
+        f"sum({text})": sum(values[text]) for text in terms if len(values[text]) > 1 and "(" in text
+    }
     return terms | {text: x for text, x in sums.items() if np.shape(x) == shape}, numbers
 
 
@@ -252,6 +256,8 @@ class Wrap(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> Any:
         text = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        if isinstance(node, ast.Yield):  # what it yields is no term of it
+            return node
         super().generic_visit(node)
         if not isinstance(node, ast.BinOp | ast.Call | ast.Name | ast.Subscript) or not isinstance(
             getattr(node, "ctx", ast.Load()), ast.Load

@@ -35,7 +35,9 @@ def load_backend(name: str) -> Any:
     except ImportError as error:
         hint = INSTALL[name] if name in INSTALL else unknown("backend", name, NAMES)
         raise ConfigError(f"cannot import {module}: {error}; {hint}") from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it may exit
         raise ConfigError(f"importing {module} raised {type(error).__name__}: {error}") from error
     for part in filter(None, attribute.split(".")):
         if not hasattr(backend, part):

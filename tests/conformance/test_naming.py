@@ -1,0 +1,117 @@
+"""What is said of wrong numbers: names where they are certain, else a variation, a combination or a place."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedref.conformance import naming, suite, variations, vectors
+from fedref.conformance.errata import Edit, Mistake, answer
+from fedref.conformance.suite import FAILED
+
+CASES = vectors.read()
+
+
+def wrong(call, algorithm, right, wrong, family=""):
+    """The results of a backend that is the specification with this edit, named."""
+    cases = [c for c in CASES if (c.call, c.algorithm) == (call, algorithm)]
+    cases = [c for c in cases if family in c.model["family"] and c.model["family"] != "lstm"]
+    edited = Mistake("planted", "", "", "", (Edit(right, wrong),))
+    answers = [
+        suite.Answer({n: np.asarray(x) for n, x in answer(c, edited).items()}) for c in cases
+    ]
+    graded = [suite.grade(*pair) for pair in zip(answers, cases)]
+    return naming.name_mistakes(graded, cases, "float64")
+
+
+def said(results):
+    return {r.evidence for r in results if r.status == FAILED and not r.mistakes}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong_text", "words"),
+    [
+        ("c_i - c + mean_step", "c_i + mean_step", "as if in scaffold c_i - c were c_i"),
+        ("c_i - c + mean_step", "c_i - x + mean_step", "as if in scaffold c were x"),
+        ("dc.append(new - c_i)", "dc.append(new - c_i + tanh(x))", ""),
+    ],
+)
+def test_a_variation_is_found_and_only_if_it_fits(right, wrong_text, words):
+    (text,) = said(wrong("round", "scaffold", right, wrong_text))
+    assert text.startswith(words)
+    assert bool(text) == bool(words)
+
+
+def test_a_combination_of_terms_is_told():
+    results = wrong(
+        "meta_gradient", "per-fedavg", "u - alpha * f.hvp", "u - 3 * alpha * f.hvp", "mlp"
+    )
+    assert said(results) == {
+        "yours is u - 3·(alpha * f.hvp(w, u, D2)); the coefficient of alpha * f.hvp(w, u, D2) should be -1"
+    }
+
+
+def test_a_wrong_model_is_mended_before_its_algorithms():
+    cases = [c for c in CASES if c.name in ("grad-mlp", "round-fedavg-mlp")]
+    waves = [
+        {n: x + np.sin(np.arange(x.size)).reshape(x.shape) for n, x in c.outputs.items()}
+        for c in cases
+    ]
+    graded = [suite.grade(suite.Answer(outputs), case) for outputs, case in zip(waves, cases)]
+    first, second = naming.name_mistakes(graded, cases, "float64")
+    assert "begin there" not in first.evidence
+    assert second.evidence == "the model itself is wrong (loss, grad or hvp): begin there"
+
+
+def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
+    name = "the Hessian is taken at the adapted point"
+    cases = [c for c in CASES if (c.call, c.algorithm) == ("meta_gradient", "per-fedavg")]
+    cases = [c for c in cases if c.model["family"] in ("svm", "logistic")]
+
+    def graded(*right):
+        outputs = [c.outputs if c.name in right else answer(c, name) for c in cases]
+        return [
+            suite.grade(suite.Answer({n: np.asarray(x) for n, x in out.items()}), c)
+            for out, c in zip(outputs, cases)
+        ]
+
+    assert any(r.mistakes == (name,) for r in naming.name_mistakes(graded(), cases, "float64"))
+    one_right = graded("meta-per-fedavg-logistic")
+    assert not any(r.mistakes for r in naming.name_mistakes(one_right, cases, "float64"))
+
+
+def test_every_variation_compiles_and_leaves_the_specification_as_it_was():
+    before = dict(vars(variations.spec))
+    case = next(c for c in CASES if c.name == "meta-per-fedavg-svm")
+    assert len(list(variations.variations_of(list(variations.functions())))) > 2000
+    assert any(v.answer(case) for v in variations.variations_of(["meta_gradient"]))
+    assert dict(vars(variations.spec)) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, case: 2 / 3 * x, "2/3 × what is right"),
+        (lambda x, case: x * case.inputs["w"], "w ⊙ what is right"),
+        (lambda x, case: x + 0.5 * case.inputs["w"], "off by 1/2 × w"),
+        (
+            lambda x, case: x + 1e-9 * np.cos(np.arange(x.size)),
+            "right to the 7 digits of float32, no more",
+        ),
+        (lambda x, case: x + 1e300, ""),
+    ],
+)
+def test_what_is_seen_in_one_output(change, words):
+    case = next(c for c in CASES if c.name == "grad-mlp")
+    result = suite.grade(suite.Answer({"g": change(case.outputs["g"], case)}), case)
+    (named,) = naming.name_mistakes([result], [case], "float64")
+    assert words in named.evidence
+
+
+def test_rounds_are_cut_behind_the_wrong_one():
+    case = next(c for c in CASES if c.name == "round-fedavg-binary")
+    short = naming.shorten(case, "0.server.w")
+    assert {n.split(".")[1] for n in short.inputs if n.startswith("plans")} == {"0"}
+    made = variations.try_answer(short)
+    assert partial(naming.holds, dtype="float64")(made, case)
+    assert "1.server.w" not in made
