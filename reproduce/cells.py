@@ -19,7 +19,7 @@ from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
-from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of
+from reproduce.quantities import QUANTITIES, Part, at_best, halves, merge_runs, run_of
 from reproduce.runs import Spec
 from reproduce.writing import Values, values_of, write_csv
 
@@ -83,9 +83,9 @@ def measure_cells(spec: Spec, runs: Mapping[str, Run], data_dir: Path | None) ->
     """Yield what `cells` ask for: quantities of every method, at every point of these runs."""
     loader = Loader(data_dir)
     for wanted in spec["measure"].get("cells", []):
-        for name in (run for run in runs if fits(run, wanted["runs"])):
+        for name, merged in merge_runs(runs, wanted).items():
             data = data_of(spec, name)
-            points = split_run(runs[name], wanted)
+            points = split_run(merged, wanted)
             for setting, run, chosen in points:
                 place, part = (data, setting), Part(run, [one for _, one, _ in points], loader)
                 yield from count_tested(place, part, wanted)

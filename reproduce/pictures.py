@@ -10,13 +10,16 @@ from matplotlib import style
 
 from fedref.boundary.style import COLOURS, STYLE, frame, save, sign
 from fedref.lab.datasets import load, split
+from fedref.lab.experiments.loading import Loader
 from fedref.lab.experiments.results import Run
 from fedref.lab.plots import holdings
 from fedref.lab.plots import runs as plots
 from fedref.lab.plots.tables import Table, columns_of
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import sample_mean
 from reproduce.cells import Cells, Place, data_of, fits, split_run
 from reproduce.pages import paper_number
-from reproduce.quantities import join_runs
+from reproduce.quantities import merge_runs, score_unadapted
 from reproduce.runs import Spec
 
 Look = dict[str, Any]
@@ -30,6 +33,9 @@ def draw_pictures(
     for wanted in spec.get("page", {}).get("pictures", []):
         if wanted["kind"] in OF_CELLS:
             OF_CELLS[wanted["kind"]](spec, wanted, cells, out / wanted["file"])
+            continue
+        if wanted["kind"] == "losses":
+            draw_losses(spec, wanted, runs, out / wanted["file"], data_dir)
             continue
         for name, parts in parts_of(runs, wanted):
             title, file = data_of(spec, name), wanted.get("file", "{run}.png")
@@ -45,14 +51,10 @@ def draw_pictures(
 
 
 def parts_of(runs: Mapping[str, Run], wanted: Spec) -> list[tuple[str, Parts]]:
-    """Return run → (setting, its units) of every point; merge : runs on the same data are one."""
-    groups: dict[str, list[Run]] = {}
-    for name in (run for run in runs if fits(run, wanted["runs"])):
-        key = name.partition("-")[0] if wanted.get("merge") else name
-        groups.setdefault(key, []).append(runs[name])
+    """Return run → (setting, its units) of every point."""
     return [
-        (name, [(setting, part) for setting, part, _ in split_run(join_runs(own), wanted)])
-        for name, own in groups.items()
+        (name, [(setting, part) for setting, part, _ in split_run(merged, wanted)])
+        for name, merged in merge_runs(runs, wanted).items()
     ]
 
 
@@ -165,6 +167,43 @@ def draw_dots(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
             axes.set(title=" ".join(place).strip(), xlabel="accuracy in %")
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_yticks(range(len(names)), names if axes is panels[0] else [""] * len(names))
+        save(figure, path)
+
+
+def draw_losses(
+    spec: Spec, wanted: Spec, runs: Mapping[str, Run], path: Path, data_dir: Path | None
+) -> None:
+    """Draw the training loss of the parameters as they are sent, before a user's own step.
+
+    panel, line : the names of panels and lines. A line a seed, of the states that the runs have kept.
+    """
+    loader, panels_of = Loader(data_dir), dict[str, list[tuple[str, str, Array, Array]]]()
+    for run in (runs[name] for name in runs if fits(name, wanted["runs"])):
+        for panel, part, _ in split_run(run, {"setting": wanted["panel"]}):
+            line = split_run(run, {"setting": wanted["line"]})[0][0]
+            for unit, record in zip(part.units, part.records):
+                t = np.arange(0, record.round + 1, unit.experiment.keep_parameters or 1)
+                how: Look = {"seed": unit.seed, **unit.point}
+                states = (run.parameters(unit.label, int(x), **how) for x in t)
+                scores = [
+                    score_unadapted(unit, state, int(x), loader, train=True)
+                    for state, x in zip(states, t)
+                ]
+                loss = np.array([sample_mean(s.train_loss, s.n_train) for s in scores])
+                method = spec["methods"][unit.label]
+                panels_of.setdefault(panel, []).append((method, line, t, loss))
+    every = [drawn for own in panels_of.values() for drawn in own]
+    names = list(dict.fromkeys((method, line) for method, line, *_ in every))
+    looks = dict(zip(names, plots.looks_of([(", ".join(name), "") for name in names])))
+    with style.context(STYLE):
+        handles = [sign(", ".join(name), **{**looks[name], "marker": ""}) for name in names]
+        figure, panels = frame((1, max(len(panels_of), 1)), (3.6, 3.2), "", handles)
+        for axes, (title, own) in zip(panels, panels_of.items()):
+            for method, line, t, loss in own:
+                axes.plot(t, loss, **{**looks[method, line], "marker": "", "linewidth": 1})
+            axes.set(
+                title=title, xlabel="communication round", ylabel="training loss before the step"
+            )
         save(figure, path)
 
 

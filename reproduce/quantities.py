@@ -3,7 +3,10 @@
 Accuracies are in %.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,25 +283,29 @@ def unadapted_score(
     """
 
     def measure(part: Part, label: str) -> Array:
-        each = [score_unadapted(*pair, part.loader, unseen) for pair in part.pairs(label)]
+        pairs = part.pairs(label)
+        each = [score_unadapted(u, r.state, r.round, part.loader, unseen) for u, r in pairs]
         return np.array([scale_of(score) * mean(getattr(s, score), s.n_test) for s in each])
 
     return measure
 
 
-def score_unadapted(unit: Unit, record: Record, loader: Loader, unseen: bool) -> Scores:
+def score_unadapted(
+    unit: Unit, state: State, round: int, loader: Loader, unseen: bool = False, train: bool = False
+) -> Scores:
+    """Return the scores of the parameters that the server sends, in a state after a round."""
     made, data, algorithm = (
         unit.experiment,
         load_experiment(unit.experiment, loader),
         unit.algorithm,
     )
-    sent = algorithm.download(record.state.server)
+    sent = algorithm.download(state.server)
     state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
     how: dict[str, Any] = {"seed": unit.seed}
     if unseen and data.unseen:
         how |= {"support": made.unseen, "dtype": np.dtype(made.dtype)}
         return evaluate_unseen(FedAvg(), data.model, state, *data.unseen, **how)
-    how |= {"round": record.round, "train": False}
+    how |= {"round": round, "train": train}
     sampling = made.plan_of(data.federation.clients)
     return evaluate(FedAvg(), data.model, state, data.federation, sampling, **how)
 
@@ -327,6 +334,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "HVPs": total("hvps"),
     "first rounds": over_rounds("accuracy", until_10(1)),
     "first rounds and start": over_rounds("accuracy", until_10(0)),
+    "last tenth, users": over_rounds("accuracy_mean", lambda t, y: y[t > 0.9 * t[-1]].mean()),
     "since round 900": over_rounds("accuracy", gain_of_last_tenth),
     "rises": over_rounds("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean()),
     "largest rise": over_rounds(
@@ -417,14 +425,26 @@ def at_best(run: Run, choice: str) -> tuple[Run, dict[str, str]]:
     return run_of(run, best), chosen
 
 
+def merge_runs(runs: Mapping[str, Run], wanted: Mapping[str, Any]) -> dict[str, Run]:
+    """Return the runs that are asked for; merge : what matches, where runs are one."""
+    groups: dict[str, list[Run]] = {}
+    for name in (name for name in runs if any(fnmatchcase(name, p) for p in wanted["runs"])):
+        found = re.match(wanted.get("merge", ".*"), name)
+        groups.setdefault(found[0] if found else name, []).append(runs[name])
+    return {name: join_runs(own) for name, own in groups.items()}
+
+
 def run_of(run: Run, pairs: Sequence[tuple[Unit, Record]]) -> Run:
     """Return a run with these units alone."""
     return run._replace(units=[unit for unit, _ in pairs], records=[record for _, record in pairs])
 
 
 def join_runs(runs: Sequence[Run]) -> Run:
-    """Return the units of several runs as one run."""
-    return run_of(runs[0], [pair for run in runs for pair in zip(run.units, run.records)])
+    """Return the units of several runs as one run, with the seeds of all."""
+    pairs = [pair for run in runs for pair in zip(run.units, run.records)]
+    seeds = tuple(dict.fromkeys(seed for run in runs for seed in run.experiment.seeds))
+    whole = runs[0]._replace(experiment=replace(runs[0].experiment, seeds=seeds))
+    return run_of(whole, [(u._replace(number=i), r) for i, (u, r) in enumerate(pairs)])
 
 
 def edge(value: float, grid: set[float]) -> str:
