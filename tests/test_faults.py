@@ -388,7 +388,6 @@ def pipe_in(name):
     return make
 
 
-fault(r"\.lock: .*is not a regular file")(pipe_in(".lock"))
 fault(r"config.toml: .*is not a regular file|expected D/config.toml")(pipe_in("config.toml"))
 fault(r"environment.json was gone or damaged", 0)(pipe_in("environment.json"))
 

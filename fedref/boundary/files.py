@@ -6,6 +6,8 @@ import json
 import os
 import secrets
 import stat
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,19 @@ MAX_UNPACKED, MAX_RATIO = 64 << 20, 250
 CHUNK_BYTES = 1 << 20
 
 Content = bytes | Callable[[IO[bytes]], object]
+#: Is held while a file is written.
+WRITING = threading.RLock()
+
+
+def end_soon(code: int, seconds: float = 2.0) -> None:
+    """End this process after so many seconds, whatever its threads do, but not while it writes a file."""
+
+    def end() -> None:
+        time.sleep(seconds)
+        with WRITING:
+            os._exit(code)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def data_error(path: Path | str, what: object, expected: str) -> DataError:
@@ -159,22 +174,23 @@ def write_atomically(path: Path, content: Content) -> None:
     """
     # nobody can place a link at this path in advance: the name is random, and "x" refuses links
     temporary = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
-    try:
-        with open(temporary, "x+b") as stream:
-            if callable(content):
-                content(stream)
-            else:
-                stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        error.filename = str(path)  # nobody knows the temporary file
-        raise
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with WRITING:
+        try:
+            with open(temporary, "x+b") as stream:
+                if callable(content):
+                    content(stream)
+                else:
+                    stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except OSError as error:
+            error.filename = str(path)  # nobody knows the temporary file
+            raise
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

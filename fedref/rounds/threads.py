@@ -6,7 +6,7 @@ threads there are.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
@@ -59,15 +59,18 @@ def run_parts(
     """
     if min(threads, len(parts)) < 2:
         return [work(part) for part in parts]
-    with ONE_BLAS_THREAD, ThreadPoolExecutor(min(threads, len(parts))) as pool:
+    pool = ThreadPoolExecutor(min(threads, len(parts)))
+    with ONE_BLAS_THREAD:
         # in this context: np.errstate is part of it
         futures = [pool.submit(copy_context().run, work, part) for part in parts]
         try:
             return [future.result() for future in futures]
-        except BaseException:
+        except BaseException as error:
             stop()
-            pool.shutdown(cancel_futures=True)
+            wait(futures, 0 if isinstance(error, KeyboardInterrupt) else None)
             raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 # ---- BLAS ----------------------------------------------------------------------------------------

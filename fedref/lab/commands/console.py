@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 from fedref.boundary.errors import printable
+from fedref.boundary.files import end_soon
 
 
 def say(message: str) -> None:
@@ -72,15 +73,19 @@ class StopSignal(KeyboardInterrupt):
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """Let the first SIGTERM, or SIGHUP of a closed terminal, raise StopSignal; a second ends at once."""
+    """Let the first Ctrl-C, SIGTERM, or SIGHUP of a closed terminal end the command within two seconds.
+
+    It raises an exception, so that what was done is saved; a second one ends at once.
+    """
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise StopSignal(number)
+        end_soon(128 + number)
+        raise KeyboardInterrupt if number == signal.SIGINT else StopSignal(number)
 
     before = dict[int, Any]()
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 before.setdefault(number, signal.signal(number, stop))
     try:

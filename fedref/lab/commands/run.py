@@ -19,7 +19,7 @@ from fedref.lab.experiments import config, names, run_directory
 from fedref.lab.experiments.config import Experiment, naming
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.progress import Progress, console_progress
-from fedref.lab.experiments.results import columns_help, idle_rounds
+from fedref.lab.experiments.results import Run, columns_help, idle_rounds
 from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.unit import Record, Unit, check_many, count_work, units
 from fedref.models import MODELS
@@ -105,29 +105,35 @@ def run(
         print(config.toml_text(experiment), end="")
         return 0
     check_many(experiment, many)
-    loader = Loader(data_dir)
-    with naming(files[0] if files else ""):
-        silent = quiet or json
-        experiment = resolve_experiment(experiment, loader, (lambda text: None) if silent else say)
-    if dry_run:
-        if out is not None:
-            run_directory.is_begun(experiment, out)  # or refused
-        if not quiet:
-            print(config.toml_text(experiment), end="")
-            say(count_work(experiment))
-        return 0
-    if out is None:
-        out = run_directory.new_directory(experiment.name)
-    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
-        run_directory.begin_run(experiment, out, say)
-        if not silent:
-            say(f"results go to {out}/")
-            first = load_experiment(units(experiment)[0].experiment, loader)
-            note = label_note(first.whole.source, first.model.labels)
-            if note and experiment.classes == "all":  # each client's own count from 0
-                say(note)
-        return run_and_report(experiment, out, loader, quiet, json, **how)
+    silent = quiet or json
+    how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    with ExitStack() as stack:
+        progress = report_on(experiment, quiet or dry_run, json, stack)
+        loader, tell = Loader(data_dir, phase=progress.phase), progress.message
+        with naming(files[0] if files else ""):
+            experiment = resolve_experiment(
+                experiment, loader, (lambda text: None) if silent else tell
+            )
+        if dry_run:
+            if out is not None:
+                run_directory.is_begun(experiment, out)  # or refused
+            if not quiet:
+                print(config.toml_text(experiment), end="")
+                say(count_work(experiment))
+            return 0
+        if out is None:
+            out = run_directory.new_directory(experiment.name)
+        with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
+            run_directory.begin_run(experiment, out, tell)
+            if not silent:
+                tell(f"results go to {out}/")
+                first = load_experiment(units(experiment)[0].experiment, loader)
+                note = label_note(first.whole.source, first.model.labels)
+                if note and experiment.classes == "all":  # each client's own count from 0
+                    tell(note)
+            done = execute(experiment, out, loader=loader, progress=progress, **how)
+            stack.close()
+            return show(done, out, silent)
 
 
 def resume(
@@ -149,32 +155,37 @@ def resume(
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
-    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
     how["changed_code"] = changed_code
     with (
         run_directory.hold_directory(directory),
         run_directory.disk_errors(directory, resumable=True),
+        ExitStack() as stack,
     ):
         if differs := run_directory.compare_environment(directory):
             say(f"{directory}: {differs}")
-        return run_and_report(experiment, directory, Loader(data_dir), quiet, json, **how)
+        progress = report_on(experiment, quiet, json, stack)
+        loader = Loader(data_dir, phase=progress.phase)
+        done = execute(experiment, directory, loader=loader, progress=progress, **how)
+        stack.close()
+        return show(done, directory, quiet or json)
 
 
-def run_and_report(
-    experiment: Experiment, directory: Path, loader: Loader, quiet: bool, as_json: bool, **how: Any
-) -> int:
-    """Complete the units, report progress, draw the curves, print the table; return the exit code."""
+def report_on(experiment: Experiment, quiet: bool, as_json: bool, stack: ExitStack) -> Progress:
+    """Return what tells how far a run is, until the stack is closed."""
+    if as_json:
+        return Progress(print_json_line, say)
+    return (
+        Progress(message=say) if quiet else stack.enter_context(console_progress(experiment, say))
+    )
+
+
+def show(done: Run, directory: Path, silent: bool) -> int:
+    """Draw the curves, print the table; return the exit code."""
     from fedref.lab import plots  # matplotlib is slow to import
 
-    with ExitStack() as stack:
-        progress = Progress(message=say)
-        if as_json:
-            progress = Progress(print_json_line, say)
-        elif not quiet:
-            progress = stack.enter_context(console_progress(experiment, say))
-        done = execute(experiment, directory, loader=loader, progress=progress, **how)
     plots.save(plots.curves(done.table()), directory / "curves.png")
-    if not quiet and not as_json:
+    if not silent:
         files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
     for unit, record in zip(done.units, done.records):
@@ -188,7 +199,8 @@ def run_and_report(
 
 def print_json_line(unit: Unit, record: Record) -> None:
     """Print the newest row as a line of JSON, where numbers that are not finite become null."""
-    row = {**unit.columns, **record.rows[-1], "status": record.status}
+    newest = dict(sorted(record.rows[-1].items()))  # in a file they have no order
+    row = {**unit.columns, "round": record.round, **newest, "status": record.status}
     row |= {"reason": record.reason} if record.reason else {}
     finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
     print(json.dumps(finite, allow_nan=False), flush=True)

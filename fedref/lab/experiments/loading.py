@@ -35,6 +35,10 @@ class Loader:
 
     data_dir: str | Path | None = None
     kept: dict[str, Any] = field(default_factory=dict)
+    phase: Callable[[str], None] = lambda text: None  # is told what it does
+
+    def __reduce__(self) -> Any:
+        return Loader, (self.data_dir,)
 
     def load_once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self.kept:
@@ -43,7 +47,12 @@ class Loader:
 
     def source(self, data: Table) -> Source | Federation:
         """Return the rows of [data], or a Federation if they are divided over clients already."""
-        return self.load_once(key_of(data), lambda: source_of(data, self.data_dir))
+        self.phase("loading")
+        source: Source | Federation = self.load_once(
+            key_of(data), lambda: source_of(data, self.data_dir)
+        )
+        self.phase("splitting")
+        return source
 
     def federation(self, data: Table, table: Table) -> Federation:
         """Return the data of [data], divided over clients as [split] says."""

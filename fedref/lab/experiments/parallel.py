@@ -1,8 +1,7 @@
-"""Several processes on one run: the same sums in each, who works on which unit, workers.
+"""Processes of this machine as an executor of a run's units: the same sums in each, ends without orphans.
 
-A worker is another process that does what the first one does in the same folder. All share a file in which
-each unit has a slot: who works on it holds a lock on the slot, which the system frees when the process
-ends, in whatever way, and writes there how far it is.
+A worker is a process of a ProcessPoolExecutor. It saves its own units in the run directory, and tells how
+far it is through memory that it shares with the process that started it, and ends with that process.
 """
 
 import copyreg
@@ -10,21 +9,20 @@ import ctypes
 import os
 import pickle
 import signal
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context, parent_process, resource_tracker
-from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import open_regular_only
-from fedref.rounds.threads import ONE_BLAS_THREAD, available_threads, limit_threads
+from fedref.boundary.files import WRITING, end_soon
+from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
@@ -66,147 +64,106 @@ def make_proxy(mapping: Any) -> Any:
 copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
-# ---- who works on which unit ---------------------------------------------------------------------
-
-#: Rounds done (the start is one), process id.
-SLOT = struct.Struct("<qq")
-
-
-class Board:
-    """The file of slots, one for each unit. Without fcntl, units are not held: work may be repeated."""
-
-    def __init__(self, path: Path, slots: int) -> None:
-        self.slots = slots
-        self.file = open_regular_only(str(path), os.O_RDWR | os.O_CREAT)
-        self.lock("LOCK_SH", slots)  # every process holds the slot behind the last one
-
-    def lock(self, how: str, slot: int) -> bool:
-        """Lock a slot, or free it; return False if another process has locked it."""
-        try:
-            import fcntl
-        except ImportError:
-            return True
-        try:
-            operation = getattr(fcntl, how) | (0 if how == "LOCK_UN" else fcntl.LOCK_NB)
-            fcntl.lockf(self.file, operation, SLOT.size, slot * SLOT.size)
-        except OSError as error:
-            return not isinstance(error, BlockingIOError | PermissionError)  # a disk without locks
-        return True
-
-    def clear(self) -> None:
-        """Empty the file: the run is finished."""
-        os.ftruncate(self.file, 0)
-
-    def close(self) -> None:
-        os.close(self.file)
-
-    def is_alone(self) -> bool:
-        """Return whether no other process has this file open."""
-        return self.lock("LOCK_EX", self.slots)
-
-    @contextmanager
-    def hold(self, slot: int) -> Iterator[bool]:
-        """Hold a slot; yield False if another process does."""
-        mine = self.lock("LOCK_EX", slot)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self.lock("LOCK_UN", slot)
-
-    def write(self, slot: int, rounds: int) -> None:
-        with suppress(OSError):  # a full disk: it only shows progress
-            os.lseek(self.file, slot * SLOT.size, os.SEEK_SET)
-            os.write(self.file, SLOT.pack(rounds, os.getpid()))
-
-    def read(self) -> list[tuple[int, int]]:
-        """Return (rounds, process id) of every slot."""
-        os.lseek(self.file, 0, os.SEEK_SET)
-        data = os.read(self.file, self.slots * SLOT.size).ljust(self.slots * SLOT.size, b"\0")
-        return list(SLOT.iter_unpack(data))
-
-
 # ---- workers -------------------------------------------------------------------------------------
 
 
-class WorkerProcesses:
-    """Processes that all run `work(*arguments)`; leaving the context ends them.
+class Shared(NamedTuple):
+    """Memory that workers share with the run. rounds, pids : (units,), 0 if none; stop : (1,)."""
 
-    They end with the process that made them, however it ends.
+    rounds: Any
+    pids: Any
+    stop: Any
+
+
+class Worker(NamedTuple):
+    """What a worker process has from its beginning on."""
+
+    work: Callable[[Any, Callable[[int], None]], Any]
+    units: Sequence[Any]
+    shared: Shared
+
+
+WORKER: list[Worker] = []
+CONTEXT = get_context("spawn")
+
+
+@contextmanager
+def worker_processes(
+    number: int, work: Callable[[Any, Callable[[int], None]], Any], units: Sequence[Any]
+) -> Iterator[tuple[Executor, Shared]]:
+    """Yield an executor of `run_unit`; if the block fails, or at Ctrl-C, its units are saved and end.
+
+    work : is called as work(unit, tell), where tell(rounds) says how far it is.
     """
-
-    def __init__(self, number: int, work: Callable[..., Any], *arguments: Any) -> None:
-        context: Any = get_context("spawn")
-        target = available_threads(), work, *arguments
-        self.processes = [
-            context.Process(target=run_worker, args=target, daemon=True) for _ in range(number)
-        ]
-
-    def __enter__(self) -> "WorkerProcesses":
-        with signals_blocked():
-            for process in self.processes:
-                try:
-                    process.start()
-                except (pickle.PicklingError, AttributeError, TypeError) as error:
-                    raise ConfigError(
-                        f"workers cannot get this experiment ({error}); expected what it names at the "
-                        "top of a module, or workers=1"
-                    ) from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        started = [process for process in self.processes if process.pid is not None]
-        for process in started:
-            process.terminate()  # it saves its unit
-        for process in started:
-            process.join(10)
-            process.kill()
-            process.join()
-
-    def take_dead(self) -> list[tuple[int, str]]:
-        """Return (process id, how it ended) of processes that were killed or that crashed, once each."""
-        dead = [p for p in self.processes if p.exitcode is not None and p.exitcode < 0]
-        self.processes = [p for p in self.processes if p not in dead]
-        return [(p.pid, name_of_signal(-p.exitcode)) for p in dead]
+    shared = Shared(*(CONTEXT.RawArray("q", n) for n in (len(units), len(units), 1)))
+    try:
+        pickle.dumps((work, units))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"workers cannot get this experiment ({error}); expected what it names at the top of a "
+            "module, or workers=1"
+        ) from error
+    given = available_threads(), Worker(work, units, shared)
+    pool = ProcessPoolExecutor(number, CONTEXT, start_worker, given)
+    try:
+        yield pool, shared
+    except BaseException:
+        shared.stop[0] = 1
+        for pid in {*shared.pids} - {0}:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGTERM)  # it saves its unit
+        raise
+    finally:
+        with WRITING:  # their saving is ours
+            pool.shutdown(cancel_futures=True)
 
 
-def name_of_signal(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
+def run_unit(place: int) -> Any:
+    """Do, in a worker, the work of one unit."""
+    (worker,) = WORKER
+    pids, rounds, stop = worker.shared.pids, worker.shared.rounds, worker.shared.stop
+    if stop[0]:
+        return None
+    pids[place] = os.getpid()
+    try:
+        result = run_single_threaded(
+            worker.work, worker.units[place], partial(rounds.__setitem__, place)
+        )
+    except KeyboardInterrupt:
+        os._exit(1)  # nobody waits for the rest
+    pids[place] = 0
+    return result
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block the signals that end a run, so that none reaches a worker before `run_worker`."""
+    """Block the signals that end a run, so that none reaches a worker before `start_worker`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     resource_tracker.ensure_running()  # it would unblock interrupts if it started later
-    ours = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def run_worker(threads: int, work: Callable[..., Any], *arguments: Any) -> None:
-    """Work until the parent ends it or itself ends, silently: what fails, the parent meets again."""
-    with suppress(KeyboardInterrupt, Exception):
-        try:
-            for name in ("SIGINT", "SIGHUP"):  # the parent handles them
-                if hasattr(signal, name):
-                    signal.signal(getattr(signal, name), signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, interrupt_once)
-            if hasattr(signal, "pthread_sigmask"):
-                ours = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
-            Thread(target=exit_with_parent, daemon=True).start()
-            with limit_threads(threads):
-                run_single_threaded(work, *arguments)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+SIGNALS = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+}
+
+
+def start_worker(threads: int, worker: Worker) -> None:
+    """Begin a worker process, which ends at SIGTERM, or with the process that started it."""
+    for number in SIGNALS - {signal.SIGTERM}:  # the parent handles them
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end_unit)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    Thread(target=exit_with_parent, daemon=True).start()
+    LIMIT.set(threads)
+    WORKER.append(worker)
 
 
 def exit_with_parent() -> None:
@@ -216,6 +173,10 @@ def exit_with_parent() -> None:
         os._exit(1)
 
 
-def interrupt_once(number: int, frame: Any) -> None:
+def end_unit(number: int, frame: Any) -> None:
+    """End the unit at work, which is saved, and then the process; at once if there is none."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if not WORKER or os.getpid() not in WORKER[0].shared.pids:
+        os._exit(1)
+    end_soon(1)
     raise KeyboardInterrupt

@@ -1,14 +1,13 @@
 """Running experiments: to run is to complete the file of every unit; `fedref.run`.
 
-The folder is the queue. A process takes the first unit that is not complete and that no other process
-holds, goes on from its file, and takes the next. To resume is to do that again; a worker is another
-process that does it. One run at a time owns the folder. An executor sends units' files.
+A run directory has one owner, which completes the units itself or has it done by an executor: of worker
+processes, which save in the directory, or any other, which sends units' files. To resume is to run again.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,12 @@ from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, compose, setting_entries
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
-from fedref.lab.experiments.parallel import Board, WorkerProcesses, run_single_threaded
+from fedref.lab.experiments.parallel import (
+    run_single_threaded,
+    run_unit,
+    signals_blocked,
+    worker_processes,
+)
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
 from fedref.lab.experiments.unit import (
@@ -39,7 +43,7 @@ from fedref.lab.experiments.unit import (
 )
 from fedref.rounds.threads import available_threads, limit_threads
 
-#: Seconds between two looks at units that other processes hold.
+#: Seconds between two looks at how far workers are.
 PAUSE = 0.1
 EngineOf = Callable[[Unit, LoadedExperiment], Engine] | None
 
@@ -63,13 +67,17 @@ class Options(NamedTuple):
 
 
 def complete_unit(
-    unit: Unit, loader: Loader, how: Options, say: Say
+    unit: Unit, loader: Loader, how: Options, progress: Progress
 ) -> Generator[Record, None, None]:
     """Run the rounds that a unit's file does not have yet, and save it; yield the record after each.
 
     If an error, a signal or the caller ends it, what was done is saved.
     """
-    directory, loaded = how.directory, load_experiment(unit.experiment, loader)
+    directory, say, loaded = (
+        how.directory,
+        progress.message,
+        load_experiment(unit.experiment, loader),
+    )
     seal = run_directory.seal_of(unit, loaded, loader.split_hash(loaded.whole))
     record = begun = load_begun(unit, how, seal, say)
     if begun is not None and (gone := run_directory.missing_state(directory, unit, begun)):
@@ -83,7 +91,7 @@ def complete_unit(
     newest, due = record, time.monotonic() + how.every
     engine = how.engine(unit, loaded) if how.engine else LOCAL
     try:
-        for newest in iterate_rounds(unit, loaded, record, say, engine):
+        for newest in iterate_rounds(unit, loaded, record, say, progress.watch(engine)):
             run_directory.keep_state(directory, unit, newest)
             began, ended = time.monotonic(), newest.status != "running"
             if begun is not None and newest.round < begun.round:
@@ -118,76 +126,80 @@ def load_begun(unit: Unit, how: Options, seal: Mapping[str, str], say: Say) -> R
 # ---- all units -----------------------------------------------------------------------------------
 
 
-def work_through(work: list[Unit], loader: Loader, how: Options) -> None:
-    """Complete, as a worker, the units that nobody holds, in one pass."""
-    board = Board(how.directory / run_directory.QUEUE, len(work))
-    for unit in work:
-        if board.read()[unit.number][0] <= unit.experiment.rounds:
-            with board.hold(unit.number) as mine:
-                for record in complete_unit(unit, loader, how, lambda text: None) if mine else ():
-                    board.write(unit.number, rounds_done(unit, record))
-
-
 def complete_units(
     work: list[Unit],
     loader: Loader,
     how: Options,
-    board: Board,
     progress: Progress,
     workers: int,
     executor: Executor | None,
 ) -> list[Record]:
-    """Complete the files of all units in this process and `workers` − 1 others, or in an executor."""
+    """Complete the files of all units: in this process, in `workers` of this machine, or in an executor."""
     new = {u.number for u in work if not run_directory.record_path(how.directory, u).exists()}
     if executor is not None:  # then what follows has only to read what comes back
         complete_in(executor, [u for u in work if u.number in new], loader, how, progress)
-    left, records = list(work), dict[int, Record]()
-    arguments = work, Loader(loader.data_dir), how._replace(engine=None)
-    others = WorkerProcesses(min(workers, len(work)) - 1, work_through, *arguments)
-
-    def look_around(own: Unit | None = None) -> None:
-        """Report what other processes do."""
-        slots = board.read()
-        rounds = {unit.number: slots[unit.number][0] for unit in left if unit is not own}
-        progress.elsewhere({i: n for i, n in rounds.items() if n})
-        for pid, signal in others.take_dead():
-            held = [unit.name for unit in left if slots[unit.number][1] == pid]
-            what = f"the worker with {held[-1]}" if held else "a worker"
-            progress.message(f"{what} died ({signal}): another process takes its place")
-
-    def complete(unit: Unit) -> None:
-        with closing(complete_unit(unit, loader, how, progress.message)) as rounds:
+    elif workers > 1:
+        complete_in_workers(workers, work, loader, how, progress)
+    records = []
+    for unit in work:
+        with closing(complete_unit(unit, loader, how, progress)) as rounds:
             for i, record in enumerate(rounds):
                 # of a unit that another process has run, the rounds are reported one by one, too
                 for n in range(1, len(record.rows) * (i == 0 and unit.number in new)):
                     before = record._replace(status="running", round=n - 1, rows=record.rows[:n])
                     progress.round(unit, before._replace(reason=""))
-                board.write(unit.number, rounds_done(unit, record))
                 progress.round(unit, record)
-                look_around(unit)
-        kept = run_directory.drop_client_states(record) if how.stays else record
-        records[unit.number] = kept
-        left.remove(unit)
+        records.append(run_directory.drop_client_states(record) if how.stays else record)
+    return records
 
-    with others:
-        while left:
-            before = len(left)
-            for unit in list(left):
-                with board.hold(unit.number) as mine:
-                    if mine:
-                        complete(unit)
-            look_around()
-            if len(left) == before:
-                time.sleep(PAUSE)
-    return [records[unit.number] for unit in work]
+
+def complete_in_workers(
+    workers: int, work: list[Unit], loader: Loader, how: Options, progress: Progress
+) -> None:
+    """Complete units in processes of this machine, which write them; a unit whose worker dies, once more."""
+    left, before = dict(enumerate(work)), set[int]()
+    call = partial(complete_here, loader=loader, how=how._replace(engine=None))
+    while left:
+        with worker_processes(min(workers, len(left)), call, work) as (pool, shared):
+            with signals_blocked():
+                calls = {pool.submit(run_unit, place): place for place in left}
+            try:
+                while calls:
+                    for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
+                        for text in future.result():
+                            progress.message(text)
+                        del left[calls.pop(future)]
+                    progress.elsewhere(
+                        {work[i].number: n for i, n in enumerate(shared.rounds) if n}
+                    )
+            except BrokenProcessPool as error:
+                died = {place for place in left if shared.pids[place]}
+                names = ", ".join(work[place].name for place in sorted(died)) or "none"
+                if died & before or not died:
+                    raise FedrefError(
+                        f"worker processes died again and again (at work: {names}); what was saved is whole: "
+                        f"go on with `fedref resume {how.directory}`"
+                    ) from error
+                before |= died
+                progress.message(f"a worker died (at work: {names}): others go on with its unit")
+
+
+def complete_here(
+    unit: Unit, tell: Callable[[int], None], loader: Loader, how: Options
+) -> list[str]:
+    """Complete the file of a unit as a worker; return messages."""
+    messages: list[str] = []
+    for record in complete_unit(unit, loader, how, Progress(message=messages.append)):
+        tell(rounds_done(unit, record))
+    return messages
 
 
 def complete_apart(unit: Unit, loader: Loader) -> tuple[dict[str, bytes], list[str]]:
     """Run a unit in a folder of its own; return its files by their paths, and messages."""
-    messages: list[str] = []
     with TemporaryDirectory(prefix="fedref-") as folder:
-        how = Options(Path(folder), every=1e9)
-        deque(complete_unit(unit, loader, how, messages.append), maxlen=0)
+        messages = complete_here(
+            unit, lambda rounds: None, loader, Options(Path(folder), every=1e9)
+        )
         paths = sorted(Path(folder).glob("*/*.ckpt"))
         return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
 
@@ -199,7 +211,7 @@ def complete_in(
     calls = dict[Future[Any], Unit]()
     try:
         for unit in work:
-            call = complete_apart, unit, Loader(loader.data_dir)
+            call = complete_apart, unit, loader
             calls[executor.submit(run_single_threaded, *call)] = unit
         for future in as_completed(calls):
             files, messages = future.result()
@@ -258,14 +270,11 @@ def execute(
         folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
         with folder as place:
             how = Options(Path(place), every, changed_code, engine, directory is not None)
-            with closing(Board(how.directory / run_directory.QUEUE, len(work))) as board:
-                run = done(complete_units(work, loader, how, board, progress, workers, executor))
-                if directory is not None:
-                    write_manifest(manifest_of(first.whole), directory / "split.json")
-                    run.write(directory)
-                    if board.is_alone():
-                        run_directory.remove_partial_files(directory)
-                board.clear()
+            run = done(complete_units(work, loader, how, progress, workers, executor))
+            if directory is not None:
+                write_manifest(manifest_of(first.whole), directory / "split.json")
+                run.write(directory)
+                run_directory.remove_partial_files(directory)
         return run
 
     files = nullcontext() if directory is None else run_directory.disk_errors(directory, True)
@@ -278,7 +287,7 @@ def run_in_memory(work: list[Unit], loader: Loader, progress: Progress) -> Itera
     """Run all units without files; yield their records."""
     for unit in work:
         loaded = load_experiment(unit.experiment, loader)
-        for record in iterate_rounds(unit, loaded, None, progress.message):
+        for record in iterate_rounds(unit, loaded, None, progress.message, progress.watch(LOCAL)):
             progress.round(unit, record)
         yield record
 
@@ -327,12 +336,13 @@ def run(
         Entry(name, int, bounds=Bounds(1)).check(number)
     if not isinstance(out, str | Path | None):
         raise ConfigError(f"out is {out!r}, expected the path of a run directory")
-    experiment, loader = compose(what, settings.items()), Loader(data_dir)
+    experiment = compose(what, settings.items())
     check_many(experiment, many)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
     with console as report:
+        loader = Loader(data_dir, phase=report.phase)
         how: dict[str, Any] = {"executor": executor, "workers": workers, "threads": threads}
         experiment = resolve_experiment(experiment, loader, report.message)
         if out is None:

@@ -1,4 +1,4 @@
-"""A run directory: its files, and how they are written and read. It is also the queue of the run.
+"""A run directory: its files, and how they are written and read.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), checkpoints/ (a file for each unit: the only way from a unit to its results), on request parameters/
@@ -41,8 +41,8 @@ from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.unit import LoadedExperiment, Record, Say, Unit
 from fedref.rounds.threads import blas
 
-#: What a run writes to its directory. The queue says that fedref made it: it is written first.
-QUEUE = ".lock"
+#: What a run writes to its directory. The mark says that fedref made it: it is written first.
+MARK = ".fedref-run"
 WRITTEN = (
     "config.toml", "environment.json", "split.json", "metrics.csv", "clients.csv", "summary.md",
     "summary.csv", "curves.png", "parameters",
@@ -156,7 +156,7 @@ def begin_run(experiment: Experiment, out: Path, say: Say = lambda text: None) -
         say(f"{out}: {differs}")
     with disk_errors(out, resumable=True):
         make_folder(out / "checkpoints")
-        (out / QUEUE).touch()
+        (out / MARK).touch()
         sync_folder(out)
         if not begun:
             write_environment(out)
@@ -166,7 +166,7 @@ def begin_run(experiment: Experiment, out: Path, say: Say = lambda text: None) -
 def is_begun(experiment: Experiment, out: Path) -> bool:
     """Return whether a folder holds this run; refuse another's work, and files that no run has written."""
     foreign = [name for name in WRITTEN if os.path.lexists(out / name)]
-    if foreign and not (out / QUEUE).exists():
+    if foreign and not (out / MARK).exists():
         raise FedrefError(
             f"{out}: holds {foreign[0]}, which fedref did not write; expected another --out"
         )

