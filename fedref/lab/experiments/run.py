@@ -262,6 +262,7 @@ def execute(
 
     def run_all() -> Run:
         first = load_experiment(work[0].experiment, loader)
+        progress.phase("rounds")
         done = partial(Run, experiment, work, directory=directory, note=note_on_scales(first))
         if directory is not None:
             run_directory.refuse_strangers(directory, work)

@@ -103,6 +103,37 @@ def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said)
     assert contents(Path("a")) == whole
 
 
+STUCK = """
+import time
+from dataclasses import dataclass
+from fedref.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Stuck(FedAvg):
+    def step(self, model, sent, local, D):
+        print("in a step", flush=True)
+        while True:
+            time.sleep(100)
+"""
+
+
+@posix
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_a_run_whose_threads_are_stuck(here, workers):
+    """The model is so large that clients run on threads, which no exception reaches."""
+    (here / "stuck_in_a_step.py").write_text(STUCK)
+    words = ["stuck_in_a_step:Stuck", "--set", "model.hidden=[6000]", "--threads", 2, "-q"]
+    first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    run = process("run", *words, "--out", "a", "--workers", workers, first=first)
+    assert run.stdout.readline() == "in a step\n"
+    below, began = children(run), time.monotonic()
+    run.send_signal(signal.SIGINT)
+    assert run.communicate()[1] == "fedref: interrupted; resume with: fedref resume a\n"
+    assert run.returncode == 130
+    assert time.monotonic() - began < 8  # two on a quiet machine
+    wait_for(lambda: not any(map(is_running, below)))
+
+
 @posix
 def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
     run = started("--workers", 2, rounds=3)
