@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 #: take 1.0 to 1.2 times as long below 15 million together, and from 20 million on .6 to 1.0 times in
 #: float32, .5 to .9 in float64.
 MULTIPLICATIONS = 10_000_000
+#: Seconds that a round waits at Ctrl-C for threads that do not end.
+PATIENCE = 1.0
 LIMIT: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
@@ -55,7 +57,7 @@ def run_parts(
     """Return the work of every part, in order, done on so many threads.
 
     If one part fails, or at Ctrl-C, parts that have not begun never will, and `stop` is called to
-    end those that have.
+    end those that have. At Ctrl-C they are left if they do not end.
     """
     if min(threads, len(parts)) < 2:
         return [work(part) for part in parts]
@@ -67,10 +69,12 @@ def run_parts(
             return [future.result() for future in futures]
         except BaseException as error:
             stop()
-            wait(futures, 0 if isinstance(error, KeyboardInterrupt) else None)
+            pool.shutdown(wait=False, cancel_futures=True)
+            begun = [future for future in futures if not future.cancelled()]
+            wait(begun, PATIENCE if isinstance(error, KeyboardInterrupt) else None)
             raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=all(future.done() for future in futures))
 
 
 # ---- BLAS ----------------------------------------------------------------------------------------
