@@ -120,6 +120,8 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     #: "D", "S" or none.
     personalised: ClassVar[bool] = False
     adapts_on: ClassVar[str | None] = None
+    #: Fields that it has from its base and does not use.
+    unused: ClassVar[tuple[str, ...]] = ()
     #: Whether training pools all clients' rows: the centralised baseline.
     pooled: ClassVar[bool] = False
 

@@ -105,6 +105,7 @@ class Centralised(Algorithm[Server, Server, Array, None]):
 
     lr: float = 0.05
     pooled: ClassVar[bool] = True
+    unused: ClassVar[tuple[str, ...]] = ("weighting", "drop")
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches

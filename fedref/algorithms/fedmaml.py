@@ -112,6 +112,7 @@ class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
     beta: float = 0.05
     inner_steps: int = 1
     evaluate: str = "theta"
+    unused: ClassVar[tuple[str, ...]] = ("weighting",)
     roles: ClassVar[tuple[str, ...]] = ("S", "Q")
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"

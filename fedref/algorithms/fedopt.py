@@ -120,6 +120,7 @@ class FedAdagrad(FedAdam):
     """FedAdam with Adagrad's v, which only grows."""
 
     beta1: float = 0.0
+    unused: ClassVar[tuple[str, ...]] = ("beta2",)
     second_moment = staticmethod(adagrad)
 
 

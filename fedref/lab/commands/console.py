@@ -13,10 +13,11 @@ from fedref.boundary.files import end_soon
 
 
 def say(message: str) -> None:
-    """Write one line to standard error, if there is one."""
+    """Write one line to standard error, if there is one; what is indented below it, as further lines."""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
-            print(f"fedref: {printable(message, sys.maxsize)}", file=sys.stderr, flush=True)
+            lines = (printable(line, sys.maxsize) for line in message.split("\n    "))
+            print("fedref: " + "\n    ".join(lines), file=sys.stderr, flush=True)
 
 
 class PrintableStream:

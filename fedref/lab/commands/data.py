@@ -12,7 +12,7 @@ from fedref.lab.commands.command_line import parse_setting
 from fedref.lab.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader
-from fedref.rounds.federation import Federation
+from fedref.rounds.federation import Federation, Source
 
 GROUP = """\
 Data sets, their splits over clients, and manifests that anyone can replay.
@@ -35,16 +35,23 @@ your own data
 Seed = Annotated[int, Bounds(0)]
 
 
-def divide(
-    data: str, rule: str | None, seed: int | None, settings: Sequence[str], data_dir: Path | None
-) -> Federation:
-    """Divide data over clients as `fedref run` does that is given the same words."""
+def read_words(
+    data: str, rule: str | None, seed: int | None, settings: Sequence[str]
+) -> config.Experiment:
+    """Return the experiment of `fedref run` that is given the same words."""
     pairs = [parse_setting(text) for text in settings]
     for key, _ in pairs:
         if key.partition(".")[0] not in ("data", "split"):
             raise ConfigError(f"--set {key}: expected data.KEY or split.KEY, as for `fedref run`")
     given = [("data", data), ("split", rule), ("split.seed", seed), *pairs]
-    experiment = config.compose(None, given)
+    return config.compose(None, given)
+
+
+def divide(
+    data: str, rule: str | None, seed: int | None, settings: Sequence[str], data_dir: Path | None
+) -> Federation:
+    """Divide data over clients as `fedref run` does that is given the same words."""
+    experiment = read_words(data, rule, seed, settings)
     return Loader(data_dir).federation(experiment.data, experiment.split)
 
 
@@ -89,6 +96,18 @@ def show(
     if sources.parse_name(name) is None and manifest.is_manifest(path):
         federation = datasets.from_manifest(path, data_dir)
     else:
+        experiment = read_words(name, split, seed, set)
+        source = Loader(data_dir).source(experiment.data)
+        natural = split is None and out is None and experiment.split["rule"] == "natural"
+        if natural and isinstance(source, Source) and source.client is None:
+            print(describe.source_text(source))
+            print(
+                "  no column or array client, which says whose row it is: another name is given by"
+            )
+            print(
+                "  --set data.client=COLUMN, and --split iid (or `fedref data rules`) divides the rows"
+            )
+            return
         federation = divide(name, split, seed, set, data_dir)
     if out is not None:
         from fedref.lab import plots  # matplotlib is slow to import
@@ -108,12 +127,7 @@ def prepare(name: str, *, data_dir: Path | None = None) -> None:
     call = sources.parse_name(name)
     place = None if call is None else sources.locate(call[0], data_dir)
     published = call is not None and datasets.SOURCES[call[0]].sha256 == source.sha256
-    n, p = source.X.shape
-    kind = "real targets" if source.real else "labels"
-    print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
-    print(f"{kind} {source.y.min()} to {source.y.max()}")
-    if note := describe.label_note(source):
-        print(f"  {note}")
+    print(describe.source_text(source))
     print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
     print(f"  at {name if place is None else place}")
 

@@ -63,7 +63,7 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
 
     known : the labels of the model; by default 0, 1, ... to the largest label.
     """
-    if source.real:
+    if source.real or (known is not None and not known):  # a model of real targets knows no labels
         return ""
     labels = source.labels.tolist()
     if known is None:
@@ -79,6 +79,16 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     some = ", ".join(map(str, missing[:MAX_LISTED])) + ", ..." * (len(missing) > MAX_LISTED)
     run = f"labels run from {labels[0]} to {labels[-1]}"
     return f"{run}, a model's classes from 0 to {max(known)}; no row has label {some}"
+
+
+def source_text(source: Source) -> str:
+    """Return what rows hold, before any split, in two lines at most."""
+    n, p = source.X.shape
+    kind = "real targets" if source.real else "labels"
+    text = f"{printable(source.name)}: {n:,} rows of {p} features ({source.X.dtype}), "
+    text += f"{kind} {source.y.min()} to {source.y.max()}"
+    note = label_note(source)
+    return f"{text}\n  {note}" if note else text
 
 
 def statistics_text(federation: Federation) -> str:

@@ -271,7 +271,11 @@ def label_algorithm(one: Any, tables: Table) -> tuple[str, Any]:
 
 def assign_hyperparameter(table: dict[str, Any], name: str, value: Any) -> None:
     """Set a hyperparameter in every algorithm that has it."""
-    entries = {label: schema(class_of(label, own)) for label, own in table["algorithms"].items()}
+    classes = {label: class_of(label, own) for label, own in table["algorithms"].items()}
+    entries = {
+        label: {key: entry for key, entry in schema(cls).items() if key not in cls.unused}
+        for label, cls in classes.items()
+    }
     for label, own in table["algorithms"].items():
         if name in entries[label]:
             refuse_list(name, value, entries[label][name])
@@ -363,6 +367,12 @@ def complete(table: dict[str, Any]) -> Experiment:
         )
         for label, own in table["algorithms"].items()
     }
+    for label, algorithm in algorithms.items():
+        for key in algorithm.unused:
+            if getattr(algorithm, key) != schema(type(algorithm))[key].default:
+                raise ConfigError(
+                    f"algorithms.{label} {with_dashes(key)}: it has no use for that key"
+                )
     tables = named_tables(table)
     name = names.default_run_name(tables["data"]["name"])
     return build(
@@ -484,16 +494,21 @@ def read_experiment(directory: Path, code: bool = True) -> Experiment:
 
 
 def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
-    """Return the experiment of a TOML file, a table, or None: the built-in one; with settings on top."""
+    """Return the experiment of a TOML file, a table, or None: the built-in one; with settings on top.
+
+    Algorithms in its place are those of the built-in one.
+    """
     settings = [(key, value) for key, value in settings if value is not None]
+    if isinstance(what, list | type | Algorithm) or (isinstance(what, str) and what in ALGORITHMS):
+        if "algorithms" in dict(settings):
+            raise ConfigError(f"{what} and other algorithms are given, expected one of them")
+        what, settings = None, [("algorithms", what), *settings]
     check_data(dict(settings).get("data"))
     settings += data_of_manifest(dict(settings))
     if isinstance(what, Experiment):
         base = {f.name: getattr(what, f.name) for f in fields(what)}
     elif isinstance(what, Mapping):
         base = with_underscores(what, "the experiment")
-    elif isinstance(what, str) and what in ALGORITHMS:
-        raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
     elif what is not None:
         base = {"name": Path(what).stem, **read(Path(what))}
     else:
@@ -600,4 +615,5 @@ def concerns(key: str, label: str, algorithm: AnyAlgorithm) -> bool:
     if key.startswith("algorithms."):
         return key.rpartition(".")[0] == f"algorithms.{label}"
     name = key.replace("-", "_")
-    return "." in key or name in schema(Experiment) or name in schema(type(algorithm))
+    used = name in schema(type(algorithm)) and name not in algorithm.unused
+    return "." in key or name in schema(Experiment) or used

@@ -68,11 +68,21 @@ class Loader:
             here = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
             return from_manifest(rule, here)
         source = self.source(data)
+        if rule == "natural" and is_in_memory(data["name"]) and source_client(source) is None:
+            raise ConfigError(
+                "data has no clients: expected data=(X, y, client), or client beside X and y, or a rule "
+                'that divides the rows, such as split="iid"'
+            )
         if isinstance(source, Federation):
             share, seed = table.get("validation"), table["seed"]
             return with_validation(source, share, seed) if share else source
         given = {key: value for key, value in table.items() if value is not None}
         return split(rule, source, given.pop("seed"), **given)
+
+
+def source_client(source: Source | Federation) -> Array | None:
+    """Return whose rows a source holds; of a Federation, which is divided, any array."""
+    return source.test.rows if isinstance(source, Federation) else source.client
 
 
 def key_of(*tables: Table) -> str:
@@ -315,6 +325,11 @@ def resolve_experiment(
         table = config.split_table(table | dict(loaded[0].whole.parameters))
     if is_file(data["name"]):
         data["name"] = str(Path(data["name"]).resolve())
+    for label, algorithm in experiment.algorithms.items():
+        for key in algorithm.unused:
+            given = {getattr(a, key, None) for a in experiment.algorithms.values()}
+            if len(given - {getattr(algorithm, key), None}):
+                say(f"{label} has no use for {key}, which is set for others")
     cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
     usual = experiment.clients_per_round
     if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:

@@ -7,7 +7,7 @@ files, the summary, the notebook's view and data frames are functions of them.
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import pairwise
@@ -61,6 +61,8 @@ from fedref.sampling import Plan
 
 #: How many units the repr of a run names.
 SHOWN = 8
+#: A training loss that ends this many times larger than it began is noted.
+WORSE = 2.0
 #: The columns by which a point is chosen, where algorithms are compared by the others.
 VALIDATION = {"accuracy": "validation_accuracy", "test_loss": "validation_loss"}
 #: Training is slow if features differ in size by more than this factor, or are larger than this.
@@ -107,6 +109,13 @@ class Run(NamedTuple):
                 "± holds start, cohorts and batches, not the split, which is the same in all seeds: with "
                 "--set split.seed=run it follows the seed."
             )
+        for unit, record in zip(self.units, self.records):
+            losses = [row["train_loss"] for row in record.rows if row.get("train_loss") is not None]
+            if losses and losses[-1] > WORSE * losses[0]:
+                texts.append(
+                    f"{unit.name}: the training loss was {losses[0]:.4g} at the start, and is "
+                    f"{losses[-1]:.4g} at the end: a smaller step size may help."
+                )
         if max(points.values()) > 1:
             text = (
                 "The best test value of many points is no result: it was chosen on the test rows."
@@ -280,7 +289,7 @@ class Run(NamedTuple):
             (unit, record)
             for unit, record in zip(self.units, self.records)
             if label in (None, unit.label) and seed in (None, unit.seed)
-            if all(unit.point.get(k) == v for k, v in point.items())
+            if point.items() <= {**unit.point, **underscored(unit.point)}.items()
         ]
         if not pairs:
             wanted = {"algorithm": label, "seed": seed} | point
@@ -387,6 +396,11 @@ def load_run(directory: str | Path, code: bool = True) -> Run:
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
+
+
+def underscored(point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point of a sweep with keys as Python spells them."""
+    return {key.replace("-", "_"): value for key, value in point.items()}
 
 
 def client_rows(record: Record) -> Iterator[Row]:

@@ -294,7 +294,8 @@ def run_in_memory(work: list[Unit], loader: Loader, progress: Progress) -> Itera
 
 
 def run(
-    what: Experiment | str | Path | Mapping[str, Any] | None = None,
+    what: Any = None,
+    data: Any = None,
     *,
     out: str | Path | None = None,
     data_dir: str | Path | None = None,
@@ -307,9 +308,10 @@ def run(
 ) -> Run:
     """Run an experiment as `fedref run` does: the same numbers, as arrays.
 
-    what : an experiment, a TOML file, a table like that of a file, or None for the built-in
-    experiment on the digits. Wherever a table names an algorithm, a model or data, the class or the
-    object itself may stand instead. Data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a
+    what : an experiment, a TOML file, a table like that of a file, one or several algorithms, or None
+    for the built-in experiment on the digits. Wherever a table names an algorithm, a model or data, the
+    class or the object itself may stand instead.
+    data : a name, a path, (X, y) or (X, y, client), {client: (X, y)}, {"X": X, "y": y, ...}, a
     DataFrame, a Source or a Federation.
     settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` or
     `algorithms` (one, several in a list, or {LABEL: one}), `model` and `data` take names, classes or
@@ -329,6 +331,7 @@ def run(
     >>> t, accuracy.shape
     (array([0, 1, 2]), (1, 3))
     """
+    settings |= {"data": data}
     if "algorithm" in settings:
         if settings.get("algorithms") is not None:
             raise ConfigError("both algorithm and algorithms are given, expected one of them")

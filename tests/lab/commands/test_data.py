@@ -6,6 +6,7 @@ import pytest
 from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
 
 from fedref import FedrefError
+from fedref.lab import commands
 from fedref.lab.commands import COMMANDS, parse
 from fedref.lab.datasets import SOURCES, from_manifest, load, manifest_of, split
 
@@ -56,9 +57,12 @@ def test_show_refuses_what_run_refuses(tmp_path, capsys):
     message = (
         r"a.csv has no natural clients: expected a column .* called client.*data.client=COLUMN"
     )
-    for words in (["data", "show"], ["run", "fedavg", "--data"]):
-        with pytest.raises(FedrefError, match=message):
-            parse([*words, str(table)])()
+    with pytest.raises(FedrefError, match=message):
+        parse(["run", "fedavg", "--data", str(table)])()
+    fedref("show", table)  # the moment to look at it
+    out = capsys.readouterr().out
+    assert "a.csv: 12 rows of 2 features (float64), labels 1 to 2" in out
+    assert "--set data.client=COLUMN, and --split iid" in out
     fedref("show", table, "--split", "iid", "--set", "split.users=3")
     out = capsys.readouterr().out
     assert "labels run from 1 to 2, a model's classes from 0 to 2; no row has label 0" in out
@@ -122,3 +126,29 @@ def test_rules_are_listed(capsys):
         assert f"{name:<18}{rule.help}" in out
         assert all(f"{f.name} = " in out for f in fields(rule))
     assert len({rule.help for rule in RULES.values()}) == len(RULES)  # each says its own
+
+
+def test_other_formats_are_refused_with_the_lines_that_make_arrays(tmp_path, capsys):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "1.png").write_bytes(b"")
+    for name, call in (("a.parquet", "pd.read_parquet("), ("images", "Image.open(f)")):
+        assert commands.main(["data", "show", str(tmp_path / name)]) == 2
+        first, *lines = capsys.readouterr().err.rstrip().splitlines()
+        assert first.endswith("as these lines make:")
+        assert len(lines) == 4
+        assert all(line.startswith("    ") for line in lines)
+        assert call in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"),
+    [("", "fill the cell, or leave out"), ("nan", "fill"), ("ward", "data.client='b'")],
+)
+def test_a_cell_without_a_number_gets_the_hint_that_fits(tmp_path, cell, hint):
+    table = tmp_path / "a.csv"
+    table.write_text(f"a,b,y\n1,{cell},0\n2,3,1\n")
+    with pytest.raises(FedrefError) as error:
+        parse(["data", "show", str(table)])()
+    assert hint in str(error.value)
+    assert ("data.client" in str(error.value)) == (cell == "ward")

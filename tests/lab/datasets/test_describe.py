@@ -53,6 +53,7 @@ GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has l
 def test_what_becomes_of_labels_is_said(y, known, note):
     assert label_note(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
     words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"))
+    assert label_note(words, ()) == ""  # a model of real targets
     assert label_note(words, (-1, 1)) == "labels are encoded as -1 = no, 1 = yes"
 
 

@@ -191,6 +191,15 @@ def test_features_of_very_different_sizes_are_noted_with_the_scaling_that_helps(
     assert noted(data, scaling="standardise") == ""
 
 
+def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have_python_s_names():
+    run = fedref.run(document(sweep={"batch-size": [3, 5]}), lr=1e9)
+    assert str(run).count(": a smaller step size may help.") == 2
+    assert "a smaller step size" not in str(fedref.run(document()))
+    one, other = (run.curve("fedavg", "train_loss", batch_size=size)[1] for size in (3, 5))
+    np.testing.assert_array_equal(one, run.curve("fedavg", "train_loss", **{"batch-size": 3})[1])
+    assert not np.array_equal(one, other)
+
+
 @pytest.mark.parametrize(("factor", "said"), [(1, False), (100, True)])
 def test_pixels_may_differ_in_size_but_not_be_large(factor, said):
     X, y, client = arrays(1.0)

@@ -19,6 +19,9 @@ def experiments(draw):
     """A table of one or two algorithms with their options, and how rounds, tests and files are made."""
     names = draw(st.lists(st.sampled_from([*ALGORITHMS]), min_size=1, max_size=2, unique=True))
     tables = {name: draw(strategies.hyperparameters(ALGORITHMS[name])) for name in names}
+    for name, table in tables.items():
+        for key in ALGORITHMS[name].unused:
+            table.pop(key, None)
     return document(
         algorithms=tables,
         seeds=draw(st.sampled_from([[0], [3, 1]])),

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from running import (
     algorithms,
@@ -82,8 +83,35 @@ def test_labels_may_be_given_in_every_way():
     assert one.experiment.algorithms == {"a": FedAvg(), "b": FedAvg(lr=0.2)}
     other = fedref.run(document(rounds=1), algorithms={"a": {"algorithm": "fedavg"}, "b": FedAvg})
     assert other.experiment.algorithms == {"a": FedAvg(), "b": FedAvg()}
-    with pytest.raises(fedref.FedrefError, match=r"fedavg: is an algorithm; .* algorithm='fedavg'"):
-        fedref.run("fedavg")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
+    for what in ("fedavg", ["fedavg"], FedAvg, FedAvg()):
+        run = fedref.run(what, (X, y, np.arange(60) % 3), rounds=0)
+        assert [unit.algorithm for unit in run.units] == [FedAvg()]
+    with pytest.raises(fedref.ConfigError, match="fedavg and other algorithms are given"):
+        fedref.run("fedavg", algorithm="apfl")
+    with pytest.raises(fedref.ConfigError, match=r'expected data=\(X, y, client\).*split="iid"'):
+        fedref.run("fedavg", (X, y))
+
+
+def test_options_that_do_nothing_are_refused_and_told_where_others_use_them():
+    for label, key, value in (
+        ("fedmaml", "weighting", "uniform"), ("centralised", "weighting", "uniform"),
+        ("centralised", "drop", False), ("fedadagrad", "beta2", 0.5),
+    ):  # fmt: skip
+        with pytest.raises(fedref.ConfigError, match=f"no algorithm of this run takes {key}"):
+            fedref.run(label, rounds=0, **{key: value})
+        with pytest.raises(fedref.ConfigError, match=f"algorithms.{label} {key}: it has no use"):
+            fedref.run({"algorithms": {label: {key: value}}}, rounds=0)
+    told = []
+    both = fedref.run(
+        ["fedadagrad", "fedadam"], beta2=0.5, rounds=0, progress=Progress(message=told.append)
+    )
+    assert [unit.algorithm.beta2 for unit in both.units] == [0.99, 0.5]
+    assert told == ["fedadagrad has no use for beta2, which is set for others"]
+    sweep = {"weighting": ["uniform", "samples"]}
+    titles = {unit.title for unit in fedref.run(["fedavg", "fedmaml"], rounds=0, sweep=sweep).units}
+    assert titles == {"fedavg (weighting=uniform)", "fedavg (weighting=samples)", "fedmaml"}
 
 
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):

@@ -80,9 +80,17 @@ def find_columns(
 
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
-    expected = "a finite number (1.5) in every column but y, client and test; a column that says "
-    expected += f"whose row it is has the name client, or for a file --set data.client={name!r}"
     shown = str(cell).strip()[:40]
+    expected = "a finite number (1.5) in every column but y, client and test"
+    if not shown or as_number(shown) is not None:
+        expected += ": fill the cell, or leave out its row"
+    elif isinstance(where, Path):
+        expected += (
+            "; a column that says whose row it is has the name client, or --set data.client="
+        )
+        expected += repr(name)
+    else:
+        expected += "; a column that says whose row it is has the name client"
     shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
     return data_error(where, f"{row}: {name} is {shown}", expected)
 
@@ -190,7 +198,7 @@ def is_frame(value: Any) -> bool:
 def from_frame(frame: Any, where: str) -> Raw:
     """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
     columns = find_columns(map(str, frame.columns), where)
-    others = {role: frame.iloc[:, i] for role, i in columns.roles.items()}
+    others = {role: as_numbers(np.asarray(frame.iloc[:, i])) for role, i in columns.roles.items()}
     return Raw({"X": frame_features(frame, columns.features, where), **others})
 
 
@@ -198,13 +206,21 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
     """Return some columns of a DataFrame, by their numbers, as (n, p)."""
     parts = []
     for i in features:
-        column = np.asarray(frame.iloc[:, i])
+        column = as_numbers(np.asarray(frame.iloc[:, i]))
         bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
         if bad.any():
             row = int(bad.argmax())
             raise number_error(where, f"row {row}", str(frame.columns[i]), column[row])
         parts.append(column)
     return np.column_stack(parts)
+
+
+def as_numbers(array: Array) -> Array:
+    """Return an array of Python's numbers (dtype object) as one of NumPy's; keep all others."""
+    if array.dtype.kind != "O":
+        return array
+    numbers = all(isinstance(x, int | float | np.number | np.bool_) for x in array.flat)
+    return np.array(array.tolist()) if numbers else array
 
 
 def as_array(value: Any, where: str) -> Array:
@@ -218,5 +234,5 @@ def as_array(value: Any, where: str) -> Array:
             array = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{where}: {error}; expected rows of one length") from None
-        return array.astype(str) if array.dtype.kind == "T" else array
+        return array.astype(str) if array.dtype.kind == "T" else as_numbers(array)
     return frame_features(value, range(value.shape[1]), where)
