@@ -341,7 +341,7 @@ def traces(
 
 
 #: Of more draws than these Hypothesis varies what it has instead of drawing anew.
-FRESH = 9
+DRAWS_AT_ONCE = 9
 
 
 class TimeIsUp(BaseException):
@@ -372,8 +372,8 @@ def smallest(
         end = min(end, monotonic() + seconds)
         return True
 
-    for start in range(0, draws, FRESH):
-        here = settings(max_examples=min(FRESH, draws - start), **how)
+    for start in range(0, draws, DRAWS_AT_ONCE):
+        here = settings(max_examples=min(DRAWS_AT_ONCE, draws - start), **how)
         random = Random(f"{seed or 0} {start}")
         try:
             return find(strategy, fails_in_time, settings=here, random=random, database_key=key)

@@ -29,7 +29,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, serialise, suite
 from fedref.conformance.backends.reference import LOOP
-from fedref.judge import Case, answer, pose, trace
+from fedref.judge import Case, answer, make_case, trace
 from fedref.judge.answer import VARIANTS
 from fedref.judge.compare import (
     FEW_DIGITS,
@@ -54,7 +54,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 #: The outputs of a round that every backend has, besides what clients keep.
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
-TURNS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
+SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 EPS = float(np.finfo(float).eps)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
@@ -125,7 +125,7 @@ def cases(draw: Draw, call: str, name: str) -> Case:
     else:
         inputs = {"w": w, "D": batch_of(draw(strategies.batches(model, weights=True)))}
         inputs |= {"v": draw(vector)} if call == "hvp" else {}
-    return pose(call, model, inputs, name, asdict(algorithm) if algorithm else {})
+    return make_case(call, model, inputs, name, asdict(algorithm) if algorithm else {})
 
 
 @st.composite
@@ -147,7 +147,7 @@ def case_of(t: Trace, name: str) -> Case:
     server = serialise.initial_server(t.algorithm, t.model, t.w)
     state = {"server": serialise.dump_state(server, np.float64)}
     inputs = {"state": state, "data": {"X": t.X, "y": t.y, "offsets": t.offsets}, "plans": plans}
-    return pose("round", t.model, inputs, name, asdict(t.algorithm))
+    return make_case("round", t.model, inputs, name, asdict(t.algorithm))
 
 
 # ---- a backend's answer --------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def search(
     `monotonic()` is `until`. note : is told of each case that counts.
     """
     counted = Counter[str]()
-    for turn, shares in enumerate(TURNS):
+    for turn, shares in enumerate(SHARES_OF_DRAWS):
         for call, names in SUBJECTS.items():
 
             def fails(case: Case, call: str = call) -> bool:
@@ -289,7 +289,7 @@ def search(
             for name in chosen if backend.offers(call) else ():
                 part = share_of(name) if call == "round" else 1 / len(chosen)
                 n = math.ceil(shares[call == "round"] * draws * part)
-                here, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
+                here, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
                 case = strategies.smallest(cases(call, name), fails, n, here, key, SHRINK)
                 if case is not None:
                     yield call, counted[call], conclude(judge(backend, case, dtype), case, dtype)
@@ -319,7 +319,7 @@ def conclude(graded: Graded | None, case: Case, dtype: str) -> Graded:
 # ---- by hand -------------------------------------------------------------------------------------
 
 #: Inputs that no one needs to redo a case.
-DULL = {"round", "sizes", "delta_mu", "delta_sigma", "length", "mean_old", "std_old", "peak"}
+NOT_SHOWN = {"round", "sizes", "delta_mu", "delta_sigma", "length", "mean_old", "std_old", "peak"}
 
 
 def show(x: Any) -> str:
@@ -336,7 +336,9 @@ def by_hand(failure: Graded) -> str:
     fields = {k: x for k, x in case.model.items() if k not in ("d", "shapes")}
     lines = [report.failure_text(result), f"  model = {fields}  # d = {case.model['d']}"]
     lines += [f"  hyper = {case.hyper}"] if case.hyper else []
-    given = [f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in DULL]
+    given = [
+        f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in NOT_SHOWN
+    ]
     lines += [*shorten(given, SHOWN, "inputs"), "  fedref/spec.py computes"]
     computed = []
     for line in trace(lambda: answer(case)):

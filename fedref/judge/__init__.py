@@ -4,12 +4,12 @@ A `Case` is a function of the papers, or some rounds of an algorithm, with its i
 cases, and so are those that Hypothesis draws. `answer(case)` is what the specification computes for it:
 
     >>> import numpy as np
-    >>> from fedref.judge import answer, pose
+    >>> from fedref.judge import answer, make_case
     >>> from fedref.models import BinaryLogistic
     >>> D = {"X": np.ones((1, 1)), "y": np.array([1])}
     >>> inputs = {"w": np.zeros(1), "D": D, "D1": D, "D2": D}
     >>> model = BinaryLogistic(1, bias=False)
-    >>> case = pose("meta_gradient", model, inputs, "per-fedavg", {"alpha": 0.5, "beta": 1.0})
+    >>> case = make_case("meta_gradient", model, inputs, "per-fedavg", {"alpha": 0.5, "beta": 1.0})
     >>> answer(case)
     {'meta_gradient': array([-0.38309556])}
 
@@ -26,8 +26,8 @@ is compared: the golden vectors, which other code made, guard against it.
 """
 
 from fedref.judge.answer import answer
-from fedref.judge.case import Case, pose
+from fedref.judge.case import Case, make_case
 from fedref.judge.terms import Combination, find_combination
 from fedref.judge.trace import Line, trace
 
-__all__ = ["Case", "Combination", "Line", "answer", "find_combination", "pose", "trace"]
+__all__ = ["Case", "Combination", "Line", "answer", "find_combination", "make_case", "trace"]

@@ -50,14 +50,14 @@ class Case(NamedTuple):
         return nest({name: cast(x, dtype) for name, x in self.inputs.items()})
 
 
-def pose(
+def make_case(
     call: str, model: Any, inputs: Values, algorithm: str = "", hyper: Values | None = None
 ) -> Case:
     """Return a case without a name and outputs. inputs : nested, as a backend gets them.
 
     >>> from fedref.models import BinaryLogistic
     >>> D = {"X": np.ones((1, 1)), "y": np.array([1])}
-    >>> pose("loss", BinaryLogistic(1), {"w": np.zeros(2), "D": D}).inputs["D.X"]
+    >>> make_case("loss", BinaryLogistic(1), {"w": np.zeros(2), "D": D}).inputs["D.X"]
     array([[1.]])
     """
     flat = {name: np.asarray(x) for name, x in flatten(inputs).items()}

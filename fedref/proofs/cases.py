@@ -76,7 +76,7 @@ def compare_all(cases: list[judge.Case], c: Case) -> Iterator[Report]:
 
 
 #: Equations that a whole algorithm is, or that only a line of its documentation has: the tag of their cases.
-WHOLE = {
+SHOWN_BY = {
     "per-fedavg alg.1": "per-fedavg eq.6", "apfl alg.1": "apfl eq.6", "apfl eq.4": "apfl eq.6",
     "apfl §4.1.2": "fedcurv penalty",
 }  # fmt: skip
@@ -90,5 +90,5 @@ for _tag in dict.fromkeys(tag for case in CASES for tag in case.tags if tag.spli
             _tag,
             [case for case in CASES if _tag in case.tags and len(case.model["shapes"]) > 3][:4],
         )
-for _tag, _other in WHOLE.items():
+for _tag, _other in SHOWN_BY.items():
     enter(_tag, [case for case in CASES if case.tag == _other and case.call == "round"][:2])

@@ -19,7 +19,7 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.checks import Report
 from fedref.conformance import serialise
-from fedref.judge import answer, pose
+from fedref.judge import answer, make_case
 from fedref.judge.answer import personal
 from fedref.judge.case import nest
 from fedref.models import MLP
@@ -136,7 +136,9 @@ class World:
             "data": self.batch(part.rows)._asdict() | {"offsets": part.offsets},
             "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, told)],
         }
-        whole = nest(answer(pose("round", self.c.model, inputs, name_of(self.it), asdict(self.it))))
+        whole = nest(
+            answer(make_case("round", self.c.model, inputs, name_of(self.it), asdict(self.it)))
+        )
         return [{"clients": {}, "measured": {}} | whole[str(t)] for t in range(len(losses))]
 
     def run(self, dtype: Any = np.float64, **how: Any) -> Iterator[tuple[State, Any, float | None]]:

@@ -11,7 +11,7 @@ from fedref.conformance import drawn, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.suite import InProcess
-from fedref.judge import pose
+from fedref.judge import make_case
 from fedref.lab.commands import main
 from fedref.models import LinearSVM
 
@@ -76,7 +76,7 @@ class SlopeAtMargin1:
 def test_another_slope_at_a_kink_is_a_remark_from_either_side():
     for x in (1.0, -1.0):  # the hinge's margin is 1 at w, and greater on one side
         D = {"X": np.array([[x]]), "y": np.array([int(x)])}
-        case = pose("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
+        case = make_case("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
         _, result = drawn.judge(InProcess(SlopeAtMargin1()), case, "float64")
         assert result.status == suite.PASSED
         assert result.remarks == ("grad differs at a kink: the slope at margin 1 is 0",)
@@ -125,7 +125,7 @@ def test_a_case_that_raises_at_a_kink_fails():
             raise ValueError
 
     D = {"X": np.ones((1, 1)), "y": np.ones(1, int)}
-    case = pose("grad", LinearSVM(1, bias=False), {"w": np.ones(1), "D": D})
+    case = make_case("grad", LinearSVM(1, bias=False), {"w": np.ones(1), "D": D})
     assert drawn.judge(InProcess(Raises()), case, "float64").result.status == suite.FAILED
 
 

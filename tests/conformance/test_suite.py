@@ -16,7 +16,7 @@ from fedref.conformance import errata, naming, report, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
-from fedref.judge import pose
+from fedref.judge import make_case
 from fedref.judge.case import build_model
 from fedref.lab.commands import main
 
@@ -282,7 +282,7 @@ class Wrong:
     def __getattr__(self, call):
         def answer(*args, **inputs):
             algorithm, model, hyper = args if len(args) == 3 else ("", *args, {})
-            case = pose(call, build_model(model), inputs, algorithm, hyper)
+            case = make_case(call, build_model(model), inputs, algorithm, hyper)
             return errata.answer(case, *self.names)
 
         if call not in ("loss", "grad", "hvp", "meta_gradient"):

@@ -7,7 +7,7 @@ import pytest
 
 from fedref import spec
 from fedref.conformance import vectors
-from fedref.judge import answer, pose, trace
+from fedref.judge import answer, make_case, trace
 from fedref.judge.compare import compare
 from fedref.models import BinaryLogistic, Logistic
 
@@ -47,12 +47,12 @@ def test_the_mean_of_weighted_samples():
     weighted = {"X": X, "y": y, "s": np.array([2.0, 1.0, 0.0])}
     rows = [0, 0, 1]
     for call, given in (("loss", {}), ("grad", {}), ("hvp", {"v": v})):
-        plain = answer(pose(call, model, {"w": w, **given, "D": {"X": X[rows], "y": y[rows]}}))
-        got = answer(pose(call, model, {"w": w, **given, "D": weighted}))
+        plain = answer(make_case(call, model, {"w": w, **given, "D": {"X": X[rows], "y": y[rows]}}))
+        got = answer(make_case(call, model, {"w": w, **given, "D": weighted}))
         for name, x in plain.items():
             np.testing.assert_allclose(got[name], x, rtol=1e-14)
         nothing = {"X": X, "y": y, "s": np.zeros(3)}
-        (left,) = answer(pose(call, model, {"w": w, **given, "D": nothing})).values()
+        (left,) = answer(make_case(call, model, {"w": w, **given, "D": nothing})).values()
         expected = {"loss": 0.25 * w @ w, "grad": 0.5 * w, "hvp": 0.5 * v}[call]
         np.testing.assert_allclose(left, expected, atol=1e-15)
 
@@ -69,7 +69,7 @@ def test_the_lines_that_ran_are_shown_with_their_values():
     D = {"X": np.ones((1, 1)), "y": np.array([1])}
     inputs = {"w": np.zeros(1), "D": D, "D1": D, "D2": D}
     hyper = {"alpha": 0.5, "beta": 1.0}
-    case = pose("meta_gradient", BinaryLogistic(1, bias=False), inputs, "per-fedavg", hyper)
+    case = make_case("meta_gradient", BinaryLogistic(1, bias=False), inputs, "per-fedavg", hyper)
     lines = trace(lambda: answer(case))
     assert [line.function for line in lines] == ["meta_gradient"] * 2
     assert lines[0].text == "u = f.grad(w - alpha * f.grad(w, D), D1)"

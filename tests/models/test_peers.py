@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedref import checks
-from fedref.judge import pose
+from fedref.judge import make_case
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.batch import Batch
 
@@ -52,9 +52,9 @@ def test_a_model_is_torch_s(name):
         X = rng.integers(0, model.vocabulary, (B, model.length))
     D = Batch(X, rng.choice(model.labels, B), s)
     given = {"w": w, "D": D._asdict()}
-    value = backend.answer_case(pose("loss", model, given))["f"]
+    value = backend.answer_case(make_case("loss", model, given))["f"]
     assert abs(model.loss(w, D) - value) <= TOLERANCE * abs(value)
-    grad = backend.answer_case(pose("grad", model, given))["g"]
+    grad = backend.answer_case(make_case("grad", model, given))["g"]
     assert checks.relative_error(model.grad(w, D), grad) <= TOLERANCE
-    hvp = backend.answer_case(pose("hvp", model, given | {"v": v}))["Hv"]
+    hvp = backend.answer_case(make_case("hvp", model, given | {"v": v}))["Hv"]
     assert checks.relative_error(model.hvp(w, v, D), hvp) <= TOLERANCE

@@ -14,31 +14,31 @@ from fedref.lab.commands.console import say, signals_raise, standard_streams
 #: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
-HERE = "fedref.lab.commands"
+PACKAGE = "fedref.lab.commands"
 #: Each command: its function, or for a group its module, and what it does.
 COMMANDS = {
-    "run": f"{HERE}.run:run train and compare algorithms",
-    "resume": f"{HERE}.run:resume continue an interrupted run",
-    "plot": f"{HERE}.plot:plot draw curves, bars and histograms of runs",
-    "check": f"{HERE}.check:check prove every derivative and equation, numerically",
-    "explain": f"{HERE}.explain:explain show an equation beside its code and its numbers",
-    "exercise": f"{HERE}.exercise write a missing expression, and learn what yours gives",
-    "exercise list": f"{HERE}.exercise:list_exercises list the exercises",
-    "exercise start": f"{HERE}.exercise:start write the file of an exercise",
-    "exercise hunt": f"{HERE}.exercise:hunt plant a mistake in an algorithm, to be found by a test",
-    "exercise check": f"{HERE}.exercise:check check a solution",
-    "conformance": f"{HERE}.conformance:conformance test your own implementation against golden vectors",
-    "data": f"{HERE}.data list, show, download and split data",
-    "data list": f"{HERE}.data:list_sources list data sets, and where they are or how to get them",
-    "data show": f"{HERE}.data:show print a split's statistics; with --out, draw it",
-    "data prepare": f"{HERE}.data:prepare find or download a data set and check it",
-    "data rules": f"{HERE}.data:show_rules list the split rules and their parameters",
-    "data split": f"{HERE}.data:split divide a data set over clients and write a manifest",
-    "flower": f"{HERE}.flower run an experiment over Flower: rows stay with the clients",
-    "flower write": f"{HERE}.flower:write write the app's folder, the nodes' parts and a README",
-    "flower check": f"{HERE}.flower:check print what a node would tell a server of its part",
-    "reproduce": f"{HERE}.reproduce:reproduce repeat the papers' experiments and compare the numbers",
-    "cite": f"{HERE}.cite:cite print the papers behind algorithms or a run as BibTeX",
+    "run": f"{PACKAGE}.run:run train and compare algorithms",
+    "resume": f"{PACKAGE}.run:resume continue an interrupted run",
+    "plot": f"{PACKAGE}.plot:plot draw curves, bars and histograms of runs",
+    "check": f"{PACKAGE}.check:check prove every derivative and equation, numerically",
+    "explain": f"{PACKAGE}.explain:explain show an equation beside its code and its numbers",
+    "exercise": f"{PACKAGE}.exercise write a missing expression, and learn what yours gives",
+    "exercise list": f"{PACKAGE}.exercise:list_exercises list the exercises",
+    "exercise start": f"{PACKAGE}.exercise:start write the file of an exercise",
+    "exercise hunt": f"{PACKAGE}.exercise:hunt plant a mistake in an algorithm, to be found by a test",
+    "exercise check": f"{PACKAGE}.exercise:check check a solution",
+    "conformance": f"{PACKAGE}.conformance:conformance test your own implementation against golden vectors",
+    "data": f"{PACKAGE}.data list, show, download and split data",
+    "data list": f"{PACKAGE}.data:list_sources list data sets, and where they are or how to get them",
+    "data show": f"{PACKAGE}.data:show print a split's statistics; with --out, draw it",
+    "data prepare": f"{PACKAGE}.data:prepare find or download a data set and check it",
+    "data rules": f"{PACKAGE}.data:show_rules list the split rules and their parameters",
+    "data split": f"{PACKAGE}.data:split divide a data set over clients and write a manifest",
+    "flower": f"{PACKAGE}.flower run an experiment over Flower: rows stay with the clients",
+    "flower write": f"{PACKAGE}.flower:write write the app's folder, the nodes' parts and a README",
+    "flower check": f"{PACKAGE}.flower:check print what a node would tell a server of its part",
+    "reproduce": f"{PACKAGE}.reproduce:reproduce repeat the papers' experiments and compare the numbers",
+    "cite": f"{PACKAGE}.cite:cite print the papers behind algorithms or a run as BibTeX",
 }
 DESCRIPTION = """\
 The reference implementation of personalised and heterogeneous federated learning:
