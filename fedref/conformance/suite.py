@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +114,9 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     A call is not offered if there is no such function, or if it raises NotImplementedError.
     """
     if not offers(backend, case.call):
-        imported = case.call in getattr(backend, "imported_names", ())
+        imported = isinstance(backend, SimpleNamespace) and case.call in getattr(
+            backend, "imported_names", ()
+        )
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
         return Answer(remarks=(remark,) * imported, offered=False)
     given, settings = case.arguments(dtype), repr((case.model, case.hyper))

@@ -131,10 +131,28 @@ def crash(g, inputs):
     raise ValueError("wrong\nand more")
 
 
+class Silent(BaseException):
+    def __str__(self):
+        raise ValueError
+
+
+def say_nothing(g, inputs):
+    raise Silent
+
+
+def test_a_backend_that_raises_from_getattr_offers_nothing():
+    class Evil:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    assert statuses(Evil(), GRAD) == {NOT_OFFERED}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (crash, "raised ValueError: wrong"),
+        (say_nothing, "raised Silent"),
         (leave, "raised SystemExit"),
         (lambda g, inputs: g[:-1], "has shape (34,), expected (35,)"),
         (lambda g, inputs: g.astype(np.float32), "is float32, expected float64"),

@@ -81,7 +81,8 @@ def conformance(
     every = vectors.read()
     cases = vectors.select(every, only)
     if not cases:
-        raise ConfigError(unknown("case or tag", only, {case.tag for case in every}))
+        names = {name for case in every for name in (case.tag, case.name)}
+        raise ConfigError(unknown("case or tag", only, names))
     if list:
         for case in cases:
             print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
