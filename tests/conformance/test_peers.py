@@ -92,29 +92,28 @@ def test_the_readmes_example_runs_as_written(tmp_path, monkeypatch, capsys):
 
     monkeypatch.syspath_prepend(tmp_path)
     source = (tmp_path / "my_backend.py").read_text("utf-8")
-    right = source.replace("loss(model, w, D), w)", "loss(model, w, D), w, create_graph=True)")
+    right = source.replace(
+        "loss(model, theta, S), theta)", "loss(model, theta, S), theta, create_graph=True)"
+    )
     assert right != source
-    for name, text in (("first_order", source), ("of_one_batch", right)):
-        (tmp_path / f"{name}.py").write_text(text, "utf-8")
-    results = {
-        name: naming.name_mistakes(suite.run(load_backend(name), CASES), CASES, "float64")
-        for name in ("first_order", "of_one_batch")
-    }
-    for name, mistake in (
-        ("first_order", "first order: the inner step's graph was cut"),
-        ("of_one_batch", "the Hessian is taken on D, not on D″"),
+    for name, text, mistakes in (
+        ("cut", source, {"first order: the inner step's graph was cut"}),
+        ("whole", right, set()),
     ):  # all that is imported, or another variant, is not offered
-        offered = [r for r in results[name] if r.status != NOT_OFFERED]
+        (tmp_path / f"{name}.py").write_text(text, "utf-8")
+        results = naming.name_mistakes(suite.run(load_backend(name), CASES), CASES, "float64")
+        offered = [r for r in results if r.status != NOT_OFFERED]
         assert {r.case for r in offered} == {c.name for c in CASES if is_offered(c)}
-        assert {found for r in offered for found in r.mistakes} == {mistake}
-    assert [r.case for r in results["of_one_batch"] if r.status == PASSED] == [
-        "meta-per-fedavg-one-batch-no-l2",
-        "meta-per-fedavg-one-batch",
-    ]
+        assert {found for r in offered for found in r.mistakes} == mistakes
+        assert ({r.status for r in offered} == {PASSED}) == (name == "whole")
 
 
 def is_offered(case):
-    return case.call == "meta_gradient" and case.algorithm == "per-fedavg"
+    return (
+        case.algorithm == "fedmeta-maml"
+        and case.call == "meta_gradient"
+        and case.hyper["inner_steps"] == 1
+    )
 
 
 def test_the_readmes_have_the_protocol_and_the_numbers_of_cases():
