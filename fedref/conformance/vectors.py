@@ -13,7 +13,7 @@ import fedref
 from fedref.boundary.errors import DataError
 from fedref.judge import Case as Case
 
-VERSION = 2
+VERSION = 3
 DTYPES = ("float32", "float64")
 
 
@@ -28,6 +28,7 @@ def folder() -> Path:
 ENTRY = (
     "name", "tag", "tags", "about", "call", "algorithm", "model", "hyper",
     "required", "tolerance", "condition", "digits", "catches",
+    "convention",
 )  # fmt: skip
 
 

@@ -212,6 +212,12 @@ RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
 BY_SAMPLES = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
 
 
+def with_learned(h: Any, server: Values) -> Any:
+    """Return h with what the server has adapted or learned since: FedProx's μ, Meta-SGD's α."""
+    known = {name: server[name] for name in ("mu", "alpha") if name in server}
+    return SimpleNamespace(**vars(h) | known)
+
+
 def settings(algorithm: str, h: Any, N: int, losses: Iterator[float]) -> Any:
     """Return h with what a generator needs besides. losses : the training loss after each round."""
     if algorithm in BY_SAMPLES and h.weighting != "samples":
@@ -280,7 +286,7 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
     names, run = RUNS[algorithm]
     if getattr(h, "server", "") == "sgd":
         names = names[:1]  # Adam's moments
-    h = settings(algorithm, h, len(data["offsets"]) - 1, losses)
+    h = settings(algorithm, with_learned(h, state["server"]), len(data["offsets"]) - 1, losses)
     states = run(f, next(iter(state["server"].values())), filter(None, here), h)
     known = {n: x for n, x in state["server"].items() if n in " ".join(names).split()}
     now, out = {"server": known}, {}
@@ -337,15 +343,15 @@ def client(
     client: Any = None,
 ) -> Values:
     """Return the upload of a client that keeps nothing: the model after a round of its own."""
-    if client or "theta" in server or algorithm == "fednova":
+    begun = any((server[name] != 0).any() for name in ("c", "t") if name in server)
+    if client or begun or "theta" in server or algorithm == "fednova":
         raise NotImplementedError("the specification has no client alone that sends anything but w")
     own, S = batch(data), len(next(iter(rows.values())))
-    names, run = RUNS["fedavg" if algorithm in BY_SAMPLES else algorithm]
-    alone = settings("fedavg" if algorithm in BY_SAMPLES else algorithm, h, 1, iter([np.nan]))
+    algorithm, h = "fedavg" if algorithm in BY_SAMPLES else algorithm, with_learned(h, server)
+    names, run = RUNS[algorithm]
+    alone = settings(algorithm, h, 1, iter([np.nan]))
     if algorithm == "pfedme":
         alone.beta = 1.0  # the server's
-    if algorithm == "fedprox":
-        alone.mu = server["mu"]  # an adaptive one is not the first
     one = [[spec.Client(0, own, steps_of(own, rows, S))]]
     state = name_state(names, next(run(f, server["w"], iter(one), alone)))
     out: dict[str, Any] = {"upload": {"w": state["server"]["w"]}}

@@ -27,6 +27,7 @@ class Case(NamedTuple):
     digits : another way to compute the outputs → to how many decimal digits it agrees.
     catches : names of the known mistakes that fail here, where that was measured.
     tags : every equation that the case runs, `tag` first.
+    convention : only a choice shows here (a slope at a kink): another one is no mistake.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Case(NamedTuple):
     digits: Mapping[str, int] = {}
     catches: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    convention: bool = False
 
     def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
         """Return fresh inputs, nested, floats in dtype."""

@@ -39,8 +39,14 @@ VARIANTS: dict[str, Any] = {
 KINKS: dict[str, Any] = {
     "kink-relu": MLP(3, (4,), 3, "relu"),
     "kink-elu": MLP(3, (4,), 3, "elu"),
+    "kink-elu-two": MLP(3, (5, 4), 2, "elu"),
     "kink-cnn-relu": CNN((6, 6), (2,), 3, 3, 3, "relu"),
     "kink-cnn-tanh": CNN((6, 6), (2,), 3, 3, 3, "tanh"),
+}
+#: Models without a bias.
+UNBIASED: dict[str, Any] = {
+    "binary-unbiased": BinaryLogistic(5, bias=False, l2=0.1),
+    "svm-unbiased": LinearSVM(5, bias=False, l2=0.1),
 }
 HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,
@@ -106,6 +112,12 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
 #: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
 #: consecutive rounds.
 SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
+#: The same for the cases named `uneven`. d, B, K, N, the number of classes and all n_k differ, so that a mean
+#: over the wrong axis shows; last batches are short, and no L2 term hides what else is wrong.
+UNEVEN, UNEVEN_SIZES, UNEVEN_SEED = Logistic(2, 5), np.array([7, 9, 10, 11, 13, 14]), 3
+#: A smaller one for many rounds.
+SMALL = BinaryLogistic(7)
+
 #: Rows of clients that show errors of data loaders.
 LOADER = {
     1: "fewer than B", 3: "fewer than B", 7: "a short last batch", 8: "full batches alone",
@@ -143,6 +155,7 @@ def draw_start(model: Any, rng: np.random.Generator) -> Array:
 def make_case(
     name: str, call: str, algorithm: str, model: Any, hyper: Mapping[str, Any],
     inputs: Mapping[str, Any], required: Sequence[str], tag: str = "", about: str = "",
+    convention: bool = False,
 ) -> Case:  # fmt: skip
     """Return a case without outputs: its inputs flat, its hyperparameters complete."""
     subject = SUBJECTS.get(algorithm, ("", ""))
@@ -150,7 +163,7 @@ def make_case(
     flat = {key: np.asarray(x) for key, x in flatten(inputs).items()}
     return Case(
         name, tag or subject[0], about or subject[1], call, algorithm, spec, known, flat, {},
-        tuple(required),
+        tuple(required), convention=convention,
     )  # fmt: skip
 
 
@@ -176,7 +189,7 @@ def derivative_cases() -> Iterator[Case]:
         "hvp": ("Hv", "its Hessian times v"),
     }
     kinks = "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background"
-    for name, model in {**FAMILIES, **VARIANTS, **KINKS}.items():
+    for name, model in {**FAMILIES, **VARIANTS, **KINKS, **UNBIASED}.items():
         rng, kink = rng_of(name), name in KINKS
         w, v = draw_start(model, rng), draw_start(model, rng)
         D = draw_batch(model, rng, 4 if kink else 6)
@@ -190,14 +203,36 @@ def derivative_cases() -> Iterator[Case]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
                 f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4",
-                kinks if kink else text,
+                kinks if kink else text, convention=kink,
             )  # fmt: skip
-    model, rng = FAMILIES["mlp"], rng_of("dissimilarity")
-    w, clients = draw_start(model, rng), {k: draw_batch(model, rng, n) for k, n in enumerate(SIZES)}
-    yield make_case(
-        "dissimilarity-mlp", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
-        ["B", "variance"], "fedprox B", "B(w) and the variance of the clients' gradients, weighted by n_k",
-    )  # fmt: skip
+    yield from margin_cases()
+    for name, model, sizes in (("mlp", FAMILIES["mlp"], SIZES), ("uneven", UNEVEN, UNEVEN_SIZES)):
+        rng = rng_of("dissimilarity" if name == "mlp" else "dissimilarity-uneven")
+        w = draw_start(model, rng)
+        clients = {k: draw_batch(model, rng, n) for k, n in enumerate(sizes)}
+        yield make_case(
+            f"dissimilarity-{name}", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
+            ["B", "variance"], "fedprox B",
+            "B(w) and the variance of the clients' gradients, weighted by n_k",
+        )  # fmt: skip
+
+
+def margin_cases() -> Iterator[Case]:
+    """Yield the SVM's derivatives where half of the margins yz are exactly 1, in float32, too."""
+    for squared, bias in ((False, True), (False, False), (True, True), (True, False)):
+        model = LinearSVM(2, squared=squared, bias=bias)
+        w = np.array([1.0, -0.5, 0.25])[: model.d]
+        X = np.array([[1.0, 0.5], [0.5, 1.0], [-1.0, 0.5], [2.0, 1.0], [0.5, -1.0], [-0.5, 1.5]])
+        y = np.array([1, -1, -1, 1, 1, -1])
+        X[::2, 0] += y[::2] - X[::2] @ w[:2] - (w[2] if bias else 0)  # as w has a 1 there
+        inputs: dict[str, Any] = {"w": w, "D": {"X": X, "y": y}}
+        name, call, output = ("svm", "hvp", "Hv") if squared else ("hinge", "grad", "g")
+        inputs |= {"v": np.arange(1.0, model.d + 1)} if squared else {}
+        yield make_case(
+            f"{call}-kink-{name}{'' if bias else '-unbiased'}", call, "", model, {}, inputs, [output],
+            "per-fedavg eq.4", "half of the margins yz are 1, where max(0, 1 − yz) has slope 0",
+            convention=True,
+        )  # fmt: skip
 
 
 def meta_gradient_cases() -> Iterator[Case]:
@@ -246,14 +281,52 @@ def meta_gradient_cases() -> Iterator[Case]:
             f"{variant}-two-steps", variant, model, inputs | dict(zip(names, (S, Q))),
             hyper={"inner_steps": 2}, about=SUBJECTS[variant][1] + ", two inner steps",
         )  # fmt: skip
+    yield from further_meta_cases(meta_case)
+
+
+def further_meta_cases(meta_case: Any) -> Iterator[Case]:
+    """Yield three inner steps on batches of uneven sizes, models without a bias, and empty support sets."""
+    rng = rng_of("further meta-gradients")
+    w, alpha = draw_start(UNEVEN, rng), rng.uniform(-0.2, 0.5, UNEVEN.d)
+    S, Q = draw_batch(UNEVEN, rng, 6), draw_batch(UNEVEN, rng, 7)
+    yield meta_case(
+        "per-fedavg-three-steps", "per-fedavg-steps", UNEVEN,
+        {"w": w, "D": draw_batch(UNEVEN, rng, 4, 3), "D1": Q, "D2": draw_batch(UNEVEN, rng, 6, 3)},
+        about="the meta-gradient through three inner steps",
+    )  # fmt: skip
+    for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
+        names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
+        own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
+        yield meta_case(
+            f"{variant}-three-steps", variant, UNEVEN, own | dict(zip(names, (S, Q))),
+            hyper={"inner_steps": 3}, about=SUBJECTS[variant][1] + ", three inner steps",
+        )  # fmt: skip
+    for name, model in UNBIASED.items():
+        batches = {role: draw_batch(model, rng, n) for role, n in (("D", 4), ("D1", 6), ("D2", 3))}
+        yield meta_case(
+            f"per-fedavg-{name}", "per-fedavg", model, {"w": draw_start(model, rng)} | batches
+        )
+    model = Logistic(2, 5, l2=0.3)
+    empty, Q = draw_batch(model, rng, 0), draw_batch(model, rng, 7)
+    for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
+        names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
+        own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
+        yield meta_case(
+            f"{variant}-empty", variant, model, own | dict(zip(names, (empty, Q))),
+            about="an empty support set: the inner step is along the L2 term alone",
+        )  # fmt: skip
 
 
 def make_trace(
     name: str, algorithm: str, model: Any = FAMILIES["mlp"], *, rounds: int = 3, hyper: Any = None,
     about: str = "", tag: str = "", losses: Sequence[float] = (),
-    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES,
+    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES, seed: int = SEED,
+    scale: float = 1.0, server: Mapping[str, Any] | None = None,
 ) -> Case:  # fmt: skip
-    """Return several rounds of one algorithm, with the Plans that say what happens in each."""
+    """Return several rounds of one algorithm, with the Plans that say what happens in each.
+
+    scale : of X; server : fields of its state that are not as at the start.
+    """
     rng = rng_of(f"trace round-{name}")
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
     config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
@@ -263,18 +336,19 @@ def make_trace(
         sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
     plans = []
     for t in range(rounds):
-        plan: dict[str, Any] = make_plan(config, sizes, t, SEED, it.roles)._asdict()
+        plan: dict[str, Any] = make_plan(config, sizes, t, seed, it.roles)._asdict()
         plans.append(plan | ({"loss": losses[t]} if losses else {}))
     first = serialise.initial_server(it, model, draw_start(model, rng))
-    server = serialise.dump_state(first, np.float64)
+    start = serialise.dump_state(first, np.float64) | dict(server or {})
     data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
-    main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(server))]
-    main += [name for name in ("c", "h", "m", "v") if name in server and algorithm != "fedcurv"]
+    data["X"] = scale * data["X"] if scale != 1 else data["X"]
+    main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(start))]
+    main += [name for name in ("c", "h", "m", "v") if name in start and algorithm != "fedcurv"]
     main += ["mu"] if given.get("adaptive_mu") else []
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
-        {"state": {"server": server}, "data": data, "plans": plans}, required, tag,
+        {"state": {"server": start}, "data": data, "plans": plans}, required, tag,
         about or f"{rounds} round{'s' * (rounds > 1)}: {SUBJECTS[algorithm][1]}",
     )  # fmt: skip
 
@@ -366,12 +440,121 @@ def round_cases() -> Iterator[Case]:
             f"apfl-{importance}", "apfl", about=f"the importance is {name}", rounds=2, tag="apfl eq.5",
             hyper={"z": 1, "importance": importance}, losses=[1.0, 1.0],
         )  # fmt: skip
+    yield from uneven_cases()
+    yield from further_round_cases()
+
+
+#: Name and algorithm of the uneven cases → the settings in which they differ.
+UNEVEN_HYPER: dict[str, dict[str, Any]] = {
+    "fedavg": {}, "fedprox": {}, "per-fedavg": {"inner_steps": 2}, "per-fedavg-fo": {"inner_steps": 2},
+    "per-fedavg-hf": {"inner_steps": 2}, "fedmeta-maml": {"episodes": "epochs", "inner_steps": 2},
+    "fedmeta-fomaml": {"episodes": "epochs"}, "fedmeta-sgd": {"beta": 0.1}, "fedmaml": {"inner_steps": 2},
+    "fedcurv": {"lam": 0.6}, "apfl": {"z": 1, "mu": 1.5, "lam": 0.4, "init": "continuous"},
+    "scaffold": {"server_lr": 0.9}, "scaffold-gradient": {"server_lr": 0.9, "control": "gradient"},
+    "apfl-deng": {}, "apfl-deng-fixed": {"adaptive_alpha": False},
+    "apfl-deng-clipped": {"alpha": 0.97, "lr": 0.3},
+    "feddyn": {}, "fedadagrad": {"server_lr": 0.3, "tau": 0.02}, "fedyogi": {"server_lr": 0.3, "beta2": 0.8},
+    "fedadam": {"server_lr": 0.3, "beta1": 0.7}, "fedavgm": {"momentum": 0.6}, "fednova": {},
+    "pfedme": {"lam": 2.0, "beta": 0.8, "inner_steps": 5, "alpha": 0.1},
+}  # fmt: skip
+
+
+#: Those that keep stragglers.
+KEEPERS = ("fedprox", "fednova")
+#: Those whose clients keep something: one takes part three times, so that it keeps what it renewed.
+STATEFUL = ("fedcurv", "apfl", "scaffold", "apfl-deng", "feddyn")
+
+
+def uneven_cases() -> Iterator[Case]:
+    """Yield rounds of every algorithm in which all sizes differ, from a state that is not the start's."""
+    rng = rng_of("uneven")
+    alpha = rng.uniform(-0.2, 0.5, UNEVEN.d)
+    for name, hyper in UNEVEN_HYPER.items():
+        algorithm = max((a for a in ALGORITHMS if name.startswith(a)), key=len)
+        more = f"; {', '.join(f'{key} {value}' for key, value in hyper.items())}" if hyper else ""
+        yield make_trace(
+            f"uneven-{name}", algorithm, UNEVEN, hyper=hyper, sizes=UNEVEN_SIZES, seed=UNEVEN_SEED,
+            rounds=4 if algorithm in STATEFUL else 3, scale=2.0,
+            losses=[3.0, 2.0, 1.0, 0.9] if algorithm == "apfl" else [],
+            sampling={"steps": 2} if algorithm.startswith("per-fedavg") else None,
+            server={"alpha": alpha} if algorithm == "fedmeta-sgd" else None,
+            about=f"all sizes differ, last batches are short: {SUBJECTS[algorithm][1]}{more}",
+        )  # fmt: skip
+
+
+def further_round_cases() -> Iterator[Case]:
+    """Yield adaptive μ with local steps, γ as a stop, stragglers, empty supports and no bias."""
+    uneven = {"sizes": UNEVEN_SIZES, "seed": UNEVEN_SEED}
+    adaptive = {"model": SMALL, "tag": "fedprox μ", "hyper": {"adaptive_mu": True}, **uneven}
+    yield make_trace(
+        "adaptive-mu-equal", "fedprox", rounds=11, **adaptive,
+        about="losses that stay equal: μ neither rises nor falls, and the count of falls starts anew",
+        losses=[3.0, 3.0, 2.9, 2.8, 2.8, 2.7, 2.6, 2.5, 2.4, 2.3, 2.3],
+    )  # fmt: skip
+    yield make_trace(
+        "adaptive-mu-equal-once", "fedprox", rounds=8, **adaptive,
+        about="a loss that stays equal ends the count of falls: μ falls two rounds later",
+        losses=[3.0, 2.9, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4],
+    )  # fmt: skip
+    yield make_trace(
+        "adaptive-mu-steps", "fedprox", rounds=10, **adaptive,
+        about="the clients' several steps use the μ of their round, which rises and falls",
+        losses=[3.0, 2.9, 2.8, 3.1, 3.0, 2.9, 2.8, 2.7, 2.6, 2.5],
+    )  # fmt: skip
+    yield make_trace(
+        "adaptive-mu-state", "fedprox", rounds=6, **adaptive, losses=[3.0, 2.9, 2.8, 2.7, 2.6, 2.5],
+        about="the server's μ has moved to 0.05, which the clients use, and falls to 0",
+        server={"mu": np.array(0.05)},
+    )  # fmt: skip
+    yield make_trace(
+        "fedprox-until-gamma", "fedprox", SMALL, tag="fedprox γ", rounds=2, **uneven,
+        hyper={"until_gamma": 0.85}, sampling={"epochs": 5},
+        about="a client stops after the local epoch that made it γ-inexact, γ = 0.85",
+    )  # fmt: skip
+    more: dict[str, dict[str, Any]] = {
+        "fedprox": {"until_gamma": 0.85}, "scaffold": {"control": "gradient", "server_lr": 0.9},
+        "apfl-deng": {"adaptive_alpha": False},
+    }  # fmt: skip
+    for algorithm, hyper in more.items():
+        yield make_trace(
+            f"small-{algorithm}", algorithm, SMALL, hyper=hyper, sampling={"epochs": 4}, rounds=2, **uneven,
+            about=f"{SUBJECTS[algorithm][1]}; {', '.join(f'{key} {x}' for key, x in hyper.items())}",
+        )  # fmt: skip
+    for window, losses in (
+        (2, [3.0, 3.0, 0.9, 0.6, 0.55, 0.5]), (3, [2.0, 2.0, 2.0, 0.9, 0.6, 0.5, 0.45, 0.4]),
+    ):  # fmt: skip
+        yield make_trace(
+            f"apfl-window-{window}", "apfl", SMALL, tag="apfl §3.3", rounds=len(losses),
+            losses=losses, sampling={"epochs": 1}, **uneven,
+            hyper={"z": 0, "mu": 2.0, "window": window, "delta_sigma": 0.2, "lam": 0.3},
+            about=f"the deviation of {window} losses is below 0.2, but not with n − 1; no peak follows",
+        )  # fmt: skip
+    for algorithm in ("fedavg", "fedprox", "fednova", "scaffold", "fedadam"):
+        yield make_trace(
+            f"stragglers-{algorithm}", algorithm, UNEVEN, rounds=3, scale=2.0, **uneven,
+            sampling={"stragglers": 0.4, "clients_per_round": 5, "epochs": 3},
+            about="two of five clients straggle" + "; they are dropped" * (algorithm not in KEEPERS),
+        )  # fmt: skip
+    for algorithm in ("fedavg", "per-fedavg", "fedmeta-maml"):
+        yield make_trace(
+            f"{algorithm}-drawn-twice", algorithm, UNEVEN, rounds=2, **uneven,
+            about="clients are drawn with probability n_k/n, one of them twice",
+            sampling={"sampling": "by-samples", "clients_per_round": 4},
+        )  # fmt: skip
+    for algorithm in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
+        yield make_trace(
+            f"{algorithm}-one-row", algorithm, Logistic(2, 5, l2=0.3), rounds=1,
+            sizes=np.array([7, 2, 1, 9]), sampling={"clients_per_round": 3},
+            about="one client has one row, its query: its inner step is along the L2 term alone",
+        )  # fmt: skip
+    for name, model in UNBIASED.items():
+        yield make_trace(f"fedavg-{name}", "fedavg", model, rounds=2, **uneven)
 
 
 def client_and_server_cases() -> Iterator[Case]:
     """Yield single clients and aggregations, cut from the last round of some traces; then the loader's."""
     for whole in list(round_cases()):
-        if not (whole.name.endswith("-mlp") or "adam" in whole.name or "twice" in whole.name):
+        if not any(part in whole.name for part in ("-mlp", "adam", "twice", "uneven", "mu-state")):
             continue
         t = max(int(name.split(".")[0]) for name in whole.required)
         yield from split_round(whole, t)
@@ -404,7 +587,7 @@ def client_inputs(state: Any, data: Any, plan: Any, i: int) -> dict[str, Any]:
 
 
 def split_round(whole: Case, t: int) -> Iterator[Case]:
-    """Yield round t's aggregation; before it, in traces of the MLP, the client with the most rows."""
+    """Yield round t's aggregation; before it, in most traces, the client with the most rows."""
     given = whole.arguments()
     state, model = given["state"], build_model(whole.model)
     for plan in given["plans"][:t]:
@@ -414,7 +597,7 @@ def split_round(whole: Case, t: int) -> Iterator[Case]:
     stem = whole.name.removeprefix("round-").removesuffix("-mlp")
     common = (whole.algorithm, model, whole.hyper)
 
-    if whole.name.endswith("-mlp"):
+    if any(part in whole.name for part in ("-mlp", "uneven", "mu-state")):
         i = int(np.argmax(plan["sizes"]))
         k, inputs = int(plan["clients"][i]), client_inputs(state, data, plan, i)
         required = [f"upload.{name}" for name in after["uploads"]]
@@ -462,6 +645,45 @@ def evaluation_cases() -> Iterator[Case]:
                 f"evaluate-{algorithm}-{family}", "evaluate", algorithm, model, hyper, inputs,
                 ["losses"], about="a client adapts once, then is tested on two batches",
             )  # fmt: skip
+    yield from further_evaluation_cases()
+
+
+def further_evaluation_cases() -> Iterator[Case]:
+    """Yield tests of FedMAML's θ′, of clients that kept nothing yet, on empty supports, of learned α."""
+    first = "a client that has not taken part yet"
+    regular, svm = Logistic(2, 5, l2=0.3), UNBIASED["svm-unbiased"]
+    learned = "adapted by the server's vector α"
+    situations: list[tuple[str, str, Any, dict[str, Any], int, str]] = [
+        ("fedmaml-theta1", "fedmaml", UNEVEN, {"evaluate": "theta1"}, 4, "θ′ is tested as it is"),
+        ("fedmaml-theta1-svm", "fedmaml", svm, {"evaluate": "theta1"}, 4, "θ′ is tested as it is"),
+        ("apfl-first", "apfl", UNEVEN, {}, 0, first),
+        ("apfl-deng-first", "apfl-deng", UNEVEN, {}, 0, first),
+        ("fedmeta-sgd-uneven", "fedmeta-sgd", UNEVEN, {}, 4, learned),
+        ("fedmeta-sgd-three-steps", "fedmeta-sgd", SMALL, {"inner_steps": 3}, 4, f"{learned}, three steps"),
+        ("fedmeta-sgd-svm", "fedmeta-sgd", svm, {}, 4, learned),
+        ("per-fedavg-three-steps", "per-fedavg", UNEVEN, {"inner_steps": 3}, 4, "three steps"),
+        ("pfedme-uneven", "pfedme", UNEVEN, {"lam": 2.0, "inner_steps": 5}, 4, "five steps towards θ̃"),
+    ]  # fmt: skip
+    situations += [
+        (f"{name}-empty", name, regular, {}, -1, "an empty support set: a step along the L2 term")
+        for name in ("fedavg-meta", "fedmeta-maml", "fedmeta-sgd", "fedmaml", "pfedme")
+    ]
+    for name, algorithm, model, hyper, rows, about in situations:
+        rng = rng_of(f"evaluate further {name}")
+        it = algorithm_of(algorithm, HYPER | hyper)
+        state = serialise.initial_server(it, model, draw_start(model, rng))
+        inputs: dict[str, Any] = {"server": serialise.dump_state(state, np.float64)}
+        inputs["server"] |= {
+            field: rng.uniform(-0.2, 0.5, model.d)
+            for field, algorithms in (("alpha", "fedmeta-sgd"), ("theta1", "fedmaml"))
+            if algorithm == algorithms
+        }
+        if rows:
+            inputs["D"] = draw_batch(model, rng, max(rows, 0))
+        inputs["tests"] = [draw_batch(model, rng, 6), draw_batch(model, rng, 3)]
+        yield make_case(
+            f"evaluate-{name}", "evaluate", algorithm, model, HYPER | hyper, inputs, ["losses"], about=about,
+        )  # fmt: skip
 
 
 def with_twin(cases: Iterable[Case]) -> Iterator[Case]:

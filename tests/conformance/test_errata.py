@@ -11,18 +11,24 @@ from fedref.judge.compare import difference
 CASES = sorted(vectors.read(), key=lambda case: case.model["d"])
 
 
+def moves(name, case):
+    """Whether the mistake moves an output of the case by more than 100 tolerances."""
+    answers = errata.answer(case, name)
+    both = [(np.asarray(x), case.outputs[key]) for key, x in answers.items() if key in case.outputs]
+    least = 100 * case.tolerance["float64"]
+    return any(
+        np.shape(x) != want.shape or not difference(x, want) <= least
+        for x, want in both if want.dtype.kind == "f"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("name", errata.MISTAKES)
-def test_a_mistake_moves_a_golden_case(name):
-    """By more than 100 tolerances; and its right texts stand where, and as often as, they say."""
+def test_two_golden_cases_catch_a_mistake(name):
+    """Its right texts stand where, and as often as, they say."""
     assert errata.judge_with(name)
-    for case in (case for case in CASES if name in case.catches):
-        for output, x in errata.answer(case, name).items():
-            want = case.outputs.get(output)
-            if want is not None and want.dtype.kind == "f":
-                assert np.shape(x) == want.shape
-                if not difference(np.asarray(x), want) <= 100 * case.tolerance["float64"]:
-                    return
-    raise AssertionError(f"{name}: no golden case shows it")
+    catching = [case for case in CASES if name in case.catches]
+    assert len(catching) >= 2
+    assert all(moves(name, case) for case in catching[:2])
 
 
 def test_without_a_mistake_it_is_the_judge():
@@ -53,6 +59,6 @@ def test_a_text_in_another_form_is_an_error(block):
 def test_names_and_sentences():
     """Sorted by nothing but their paper; each has a sentence, and wrong ones are most."""
     mistakes = errata.MISTAKES.values()
-    assert len(mistakes) >= 130
+    assert len(mistakes) >= 310
     assert all(mistake.why.endswith(".") for mistake in mistakes)
-    assert sum(mistake.kind == "wrong" for mistake in mistakes) > 100
+    assert sum(mistake.kind == "wrong" for mistake in mistakes) > 250

@@ -13,7 +13,7 @@ import pytest
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
-from fedref.conformance import vectors
+from fedref.conformance import errata, vectors
 from fedref.conformance.errata import MISTAKES
 from fedref.judge.compare import compare, difference
 from reproduce.vectors import cases, files, make
@@ -29,6 +29,7 @@ TYPES = {
     "string": str,
     "number": (int, float),
     "integer": int,
+    "boolean": bool,
 }
 
 
@@ -56,7 +57,7 @@ def test_the_index_conforms_to_its_schema():
 
 
 def test_files_are_small_and_plain():
-    assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) <= 3.5e6
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) <= 4.9e6
     assert {path.stem for path in FOLDER.glob("*.npz")} == set(CASES)
     for said in INDEX["cases"]:
         data = (FOLDER / said["file"]).read_bytes()
@@ -100,6 +101,20 @@ def test_the_situations_that_were_wanted_occur():
     np.testing.assert_allclose(mu, [0.7] * 3 + [0.8] * 5 + [0.7] * 2)
     mu = [float(CASES["round-adaptive-mu-floor"].outputs[f"{t}.server.mu"]) for t in range(7)]
     np.testing.assert_allclose(mu, [0.05] * 5 + [0.0] * 2)
+    for name, rise in (
+        ("equal", [0.7] * 9 + [0.6] * 2), ("equal-once", [0.7] * 7 + [0.6]),
+        ("steps", [0.7] * 3 + [0.8] * 5 + [0.7] * 2), ("state", [0.05] * 5 + [0.0]),
+    ):  # fmt: skip
+        case = CASES[f"round-adaptive-mu-{name}"]
+        plans = case.arguments()["plans"]
+        assert all((plan["steps"] >= 2).all() for plan in plans)
+        mu = [float(case.outputs[f"{t}.server.mu"]) for t in range(len(plans))]
+        np.testing.assert_allclose(mu, rise)
+    empty = CASES["meta-fedmeta-maml-empty"]
+    assert not len(empty.inputs["S.y"])
+    assert empty.model["l2"]
+    alpha = CASES["round-uneven-fedmeta-sgd"].inputs["state.server.alpha"]
+    assert len(set(alpha)) == len(alpha)
 
 
 def test_every_client_meta_and_round_case_has_a_twin_without_l2_before_it():
@@ -168,6 +183,33 @@ def test_a_case_catches_what_moves_its_outputs():
     assert "μ/2 in the place of μ" in caught
     assert {*caught} <= {*case.catches}
     assert make.find_catches(case._replace(tolerance={"float64": 1e9})) == ()
+
+
+def test_an_edit_that_raises_is_not_caught(monkeypatch):
+    """It may do anything: a case says nothing of it."""
+    mistake = MISTAKES["μ/2 in the place of μ"]
+    for wrong, caught in (("mu.no_such", False), ("0 *", True)):
+        edit = mistake.edits[0]._replace(right="mu / 2 * ((w", wrong=f"{wrong} ((w")
+        odd = mistake._replace(name="odd", edits=(edit,))
+        monkeypatch.setitem(MISTAKES, "odd", odd)
+        errata.judge_with.cache_clear()
+        assert ("odd" in make.find_catches(CASES["client-fedprox-no-l2"])) == caught
+
+
+def test_all_sizes_differ_in_uneven_rounds():
+    for case in (case for name, case in CASES.items() if name.startswith("round-uneven")):
+        n = np.diff(case.inputs["data.offsets"]).tolist()
+        K = len(case.inputs["plans.0.clients"])
+        sizes = [case.model["d"], case.hyper["B"], K, len(n), case.model["classes"], *n]
+        assert len({*sizes}) == len(sizes)
+        assert case.model["l2"] == 0
+
+
+def test_a_convention_is_what_shows_at_kinks():
+    for name, case in CASES.items():
+        assert case.convention == ("-kink-" in name)
+        kinds = {MISTAKES[mistake].kind for mistake in case.catches}
+        assert not case.convention or "convention" in kinds
 
 
 def test_longdouble_and_other_witnesses_agree():
