@@ -441,7 +441,7 @@ def an_unknown_backend_of_matplotlib():
     return finish(*words, env_more={"MPLBACKEND": "nope"})
 
 
-@fault(r"offers 11 of \d+ cases", 1)
+@fault(r"offers 13 of \d+ cases", 1)
 def a_backend_that_closes_standard_output():
     Path("closing.py").write_text(
         "import sys\ndef loss(*_): sys.stdout.close()\nsys.stdout.close()\n"

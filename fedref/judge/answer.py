@@ -215,6 +215,9 @@ BY_SAMPLES = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
 def with_learned(h: Any, server: Values) -> Any:
     """Return h with what the server has adapted or learned since: FedProx's μ, Meta-SGD's α."""
     known = {name: server[name] for name in ("mu", "alpha") if name in server}
+    known = {
+        name: x[()] if np.shape(x) == () and hasattr(x, "dtype") else x for name, x in known.items()
+    }
     return SimpleNamespace(**vars(h) | known)
 
 

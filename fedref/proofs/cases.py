@@ -19,6 +19,9 @@ from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
 from fedref.proofs.table import ONE, PROOFS, proof
 
+#: What of the server's state is not as at a run's start, in the cases that begin in the middle of one.
+MOVED = {("round-uneven-fedmeta-sgd", "alpha"), ("round-adaptive-mu-state", "mu")}
+
 
 def is_answered(case: judge.Case) -> bool:
     """Return whether the specification answers a case; a twin without an L2 term adds nothing."""
@@ -50,7 +53,8 @@ def compare(case: judge.Case) -> Iterator[Report]:
         given = case.arguments()["state"]["server"]
         begun = serialise.initial_server(it, model, next(iter(given.values())))
         for name, x in serialise.dump_state(begun, float).items():
-            if name != "theta1":  # which nobody reads before round 1
+            # nobody reads θ′ before round 1
+            if name != "theta1" and (case.name, name) not in MOVED:
                 yield equal(x, given[name])
     for backend in (LOOP, STACK):
         got = suite.call_backend(backend, case, case.arguments())

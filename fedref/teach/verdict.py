@@ -343,23 +343,23 @@ def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:
 
 @cache
 def known_answers(exercise: Exercise) -> dict[str, str]:
-    """Return {the function with a known mistake: what to say to it}."""
+    """Return {the function with a known mistake: what to say to it}, the shortest text first."""
     head, source = "from fedref.spec import *\n", exercise.source
     known = {
         head + source.replace(exercise.missing, f"({wrong})"): said
         for wrong, said in exercise.slips.items()
     }
     owner, _, name = exercise.function.rpartition(".")
+    sheet = dict[str, str]()
     for mistake in MISTAKES.values():
         text = reduce(replace, mistake.edits, TEXTS[spec])
         if source not in text and not owner:
             start = text.index(f"\ndef {name}(")
             own = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
             if own != source:
-                known.setdefault(
-                    head + own, f"this is the known mistake {mistake.name!r}: {mistake.why}"
-                )
-    return known
+                said = f"this is the known mistake {mistake.name!r}: {mistake.why}"
+                sheet.setdefault(head + own, said)
+    return known | {text: said for text in sorted(sheet, key=len) if (said := sheet[text])}
 
 
 # ---- signs and factors ---------------------------------------------------------------------------

@@ -356,7 +356,9 @@ def test_every_name_that_a_report_prints_is_known():
     assert re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M) == [(cases[0].name, cases[0].tag)]
     name = re.search(r"^known mistake \(\d+ ×\): (.*?)\. ", said, re.M)[1]
     assert name in errata.MISTAKES
-    assert re.search(rf"^        it is: .*{re.escape(name)}", said, re.M)  # or one that is the same here
+    assert re.search(
+        rf"^        it is: .*{re.escape(name)}", said, re.M
+    )  # or one that is the same here
     said = report.report_text(list(suite.run(object(), cases)), cases)
     assert said.startswith("not offered: round (1)\n")
 

@@ -108,9 +108,9 @@ def run(
     silent = quiet or json
     how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
     with ExitStack() as stack:
-        progress = report_on(experiment, quiet or dry_run, json, stack)
-        loader, tell = Loader(data_dir, phase=progress.phase), progress.message
         with naming(files[0] if files else ""):
+            progress = report_on(experiment, quiet or dry_run, json, stack)
+            loader, tell = Loader(data_dir, phase=progress.phase), progress.message
             experiment = resolve_experiment(
                 experiment, loader, (lambda text: None) if silent else tell
             )
