@@ -524,17 +524,23 @@ def check_rounds(
         said = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
         return Report(float("nan"), bound=bound, where=f"{said} of {len(reports)} draws")
     report = judge(smallest)
+    if report is None or report.ok:
+        report = Report(float("inf"), bound=bound, where="answers differently when asked twice")
     return report._replace(where=f"{report.where}\nin {smallest}")
 
 
 def _judge_rounds(algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any) -> Any:
-    """Return the report on a trace; None where the generator is at a kink, or yields rounding alone.
+    """Return the report on a trace; None where states are all 0, rounding alone, or at a kink.
 
     Where it decides, `bound` is that of a right answer whose condition is as measured.
     """
     report = _compare_rounds(algorithm, generator, f, bound, trace)
+    with np.errstate(all="ignore"):
+        ours = [
+            x for state in _rounds_of(trace, False) for x in tree.flatten(state.server).values()
+        ]
     if report.ok:
-        return report
+        return report if any(map(np.any, ours)) else None
 
     def yields(given: Any) -> dict[str, Any]:
         return _list_arrays(generator, trace._replace(**given), f)
@@ -542,7 +548,9 @@ def _judge_rounds(algorithm: Any, generator: Generator, f: Any, bound: float, tr
     inputs = {name: x for name in ("w", "X") if (x := getattr(trace, name)).dtype.kind == "f"}
     with np.errstate(all="ignore"):
         here = yields(inputs)
-        condition = measure_condition(yields, inputs, here) if is_clear(*here.values()) else KINK
+        if not is_clear(*here.values()):
+            return report if is_clear(*ours) else None
+        condition = measure_condition(yields, inputs, here)
     if not condition < KINK:
         return None
     return _compare_rounds(algorithm, generator, f, bound * condition, trace)
@@ -554,7 +562,11 @@ def _compare_rounds(
     """Report the first part of a state that is not what the generator yields, or the largest error."""
     clients = list(trace.rounds())
     theirs = generator(f(trace.model), trace.w, filter(None, clients))
-    yielded = [next(theirs) if here else None for here in clients]
+    try:
+        yielded = [next(theirs) if here else None for here in clients]
+    except StopIteration:
+        said = "the generator yields too few states, expected one after each round"
+        return Report(float("inf"), bound=bound, where=said)
     worst = 0.0
     for stack in (False, True)[: 1 if algorithm.stops_early else 2]:
         pairs = dict[str, tuple[Any, Any]]()

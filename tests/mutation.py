@@ -42,7 +42,7 @@ TARGETS = (
 TESTS = (
     "test_algorithm.py", "test_checks.py", "test_real_targets.py", "test_sampling.py", "test_spec.py",
     "test_strategies.py", "test_tree.py", "models", "algorithms", "rounds", "proofs/test_proofs.py",
-    "experiments/test_unit.py", "experiments/test_run.py",
+    "lab/experiments/test_unit.py", "lab/experiments/test_run.py",
 )  # fmt: skip
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
 PYTEST = (

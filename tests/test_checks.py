@@ -378,3 +378,26 @@ def test_a_step_that_writes_into_what_it_is_given_is_told_with_its_line():
         ValueError, match=r"test_checks\.py, line \d+: .*write w = w - x for w -= x"
     ):
         checks.check_rounds(Writes(), mine, draws=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: w * 1e8, "round 0, w"),
+        (lambda w: w * 1e-8, "round 0, w"),
+        (lambda w: np.where(w == 0, w, np.nan), "round 0, w"),
+        (lambda w, seen=iter([0.1] + 9999 * [0.0]): w + next(seen), "answers differently"),
+    ],
+)
+def test_states_that_no_right_generator_yields_are_refused(change, words):
+    def mine(f, w, rounds):
+        yield from map(change, spec.fedavg(f, w, rounds, 0.25))
+
+    report = checks.check_rounds(FedAvg(lr=0.25), mine, draws=20)
+    assert report.verdict == "FAIL"
+    assert report.where.startswith(words)
+
+
+def test_a_generator_that_ends_too_early_is_refused():
+    report = checks.check_rounds(FedAvg(lr=0.25), lambda f, w, rounds: iter(()), draws=5)
+    assert "too few states" in report.where

@@ -68,7 +68,7 @@ def plantable() -> dict[str, tuple[str, str, str]]:
         right, wrong = (
             bare_code(spec_code(paper, t)) if spec_code(paper) else "" for t in (TEXTS[spec], text)
         )
-        if one.kind == "wrong" and right != wrong and len(wrong_lines(right, wrong)) <= 2:
+        if one.kind == "wrong" and 0 < len(wrong_lines(right, wrong)) <= 2:
             codes[name] = paper, right, wrong
     return codes
 

@@ -105,6 +105,10 @@ def writable_gradient(f: Callable[..., Any], x: Any, gradient: Any = spec.gradie
 # ---- what a student wrote ------------------------------------------------------------------------
 
 
+class Raised(str):
+    """What a student's code raised, as one line: no text that it returned."""
+
+
 class Answer(NamedTuple):
     """part : the statements in the place of the one with the gap; line : theirs, in the file."""
 
@@ -201,19 +205,20 @@ def differ(one: Any, other: Any) -> bool:
     )
 
 
-def in_place(name: str, line: int) -> str:
+def in_place(name: str, line: int) -> Raised:
     """Return what is wrong with changing an array that others hold."""
-    return f"line {line}: this changes {name} itself, {IN_PLACE}"
+    return Raised(f"line {line}: this changes {name} itself, {IN_PLACE}")
 
 
-def error_line(error: BaseException, where: str, line: int = 0) -> str:
+def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
     """Return an error in one line, with its line in the student's file."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == where and frame.lineno]
     line = error.lineno or 0 if isinstance(error, SyntaxError) else lines[-1] if lines else line
     said = (str(error).strip().splitlines() or [""])[0]
     said += f" ({NONE})" * ("NoneType" in said)
-    return f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"[:240].rstrip(": ")
+    said = f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"
+    return Raised(said[:240].rstrip(": "))
 
 
 # ---- how two results differ ----------------------------------------------------------------------
@@ -249,7 +254,7 @@ def form(x: Any) -> str:
 
 def fault(got: Any, right: Any) -> str:
     """Return in words how two results differ, "" if they are equal to rounding."""
-    if isinstance(got, str):  # an error
+    if isinstance(got, Raised):
         return got
     one, other = leaves(like(got, right)), leaves(right)
     if one.keys() != other.keys():
@@ -257,14 +262,14 @@ def fault(got: Any, right: Any) -> str:
     for name, want in other.items():
         if form(one[name]) != form(want):
             return f"{form(one[name])}, expected {form(want)}"
-    scale = max(np.max(np.abs(x), initial=0) for x in other.values())
-    gap = max(np.max(np.abs(one[name] - x), initial=0) for name, x in other.items())
+    scale = np.max([np.max(np.abs(x), initial=0) for x in other.values()])  # NaN is the largest
+    gap = np.max([np.max(np.abs(one[name] - x), initial=0) for name, x in other.items()])
     return "" if gap <= EXACT * scale else DIFFERS
 
 
 def equal(got: Any, other: Any) -> bool:
     """Return whether two answers give the same, be it the same error."""
-    if isinstance(got, str) and isinstance(other, str):
+    if isinstance(got, Raised) and isinstance(other, Raised):
         return got.partition(": ")[2][-40:] == other.partition(": ")[2][-40:]
     return not fault(got, other)
 
@@ -300,13 +305,13 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
         return
-    if isinstance(value, str) and IN_PLACE in value:
+    if isinstance(value, Raised) and IN_PLACE in value:
         yield said
         return
     words = known_mistake(exercise, values)
     if words or (said == DIFFERS and (words := terms_that_differ(exercise, values))):
         yield words
-    if isinstance(value, str):
+    if isinstance(value, Raised):
         yield said
         return
     if said != DIFFERS:

@@ -134,3 +134,13 @@ def test_a_drawn_case_that_refutes_is_shown_whole_and_digits_until_they_differ()
 
 def test_an_array_for_a_tuple_is_taken():
     assert np.array_equal(verdict.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("mask", '""'), ("curvature", '""'), ("control", '"x"'),
+     ("control", "c_i - c + mean_step * np.nan"), ("importance", "(lam * F) * np.nan")],
+)  # fmt: skip
+def test_texts_and_nan_are_no_answer(name, text):
+    right, said = judged(name, text)
+    assert not right, said

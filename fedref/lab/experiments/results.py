@@ -242,8 +242,8 @@ class Run(NamedTuple):
             raise ConfigError("the runs have different data or splits, expected the same in both")
         what = f"{one} − {other or one}, {column}"
         score = score_of(self.table())
-        scale = SUMMARY[column.removesuffix("_clients")].scale or score.scale
         numbers = self.series(one, column, score), second.series(other or one, column, score)
+        scale = SUMMARY[column.removesuffix("_clients")].scale or score.scale
         return paired_difference(*numbers, what, scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:

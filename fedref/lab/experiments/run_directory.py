@@ -97,26 +97,39 @@ def hold_directory(directory: Path) -> Iterator[None]:
         return
     folder = os.open(directory, os.O_RDONLY)
     try:
-        if not lock_folder(folder):
+        for _ in range(5):  # who looks whether a run writes here holds it for a moment
+            if locked := lock_folder(folder):
+                break
+            time.sleep(0.1)
+        if not locked:
             raise FedrefError(
                 f"{directory}: {owner_of(folder)} writes here; wait for it, or use another --out"
             )
         yield
     finally:
+        unlock_folder(folder)
         os.close(folder)
         if made:
             with suppress(OSError):  # it holds something
                 directory.rmdir()
 
 
-def lock_folder(folder: int) -> bool:
-    """Lock an open folder; return False if it is locked."""
+def unlock_folder(folder: int) -> None:
+    """Unlock a folder that is locked here, for the processes, too, that inherited it open."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def lock_folder(folder: int, shared: bool = False) -> bool:
+    """Lock an open folder, shared with other readers or not; return False if it is locked."""
     try:
         import fcntl
     except ImportError:
         return True
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a disk without locks
@@ -131,7 +144,7 @@ def is_held(directory: Path) -> bool:
     except OSError:
         return False
     try:
-        return not lock_folder(folder)
+        return not lock_folder(folder, shared=True)
     finally:
         os.close(folder)
 
@@ -171,7 +184,7 @@ def is_begun(experiment: Experiment, out: Path) -> bool:
             f"{out}: holds {foreign[0]}, which fedref did not write; expected another --out"
         )
     path, text = out / "config.toml", config.toml_text(experiment)
-    begun = path.read_text(encoding="utf-8") if path.is_file() else ""
+    begun = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     saved = any(any((out / name).glob("*.ckpt")) for name in ("checkpoints", "parameters"))
     if begun not in ("", text) and saved:
         others = [line for line in text.splitlines() if line not in begun.splitlines()]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -148,6 +149,7 @@ def test_a_file_names_the_class_and_its_arguments(tmp_path, monkeypatch):
         "    def forward(self, X):\n        return self.body(X)\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_net", raising=False)  # another test's
     from fedref.lab.commands import main
 
     words = "run fedavg --model own_net:Net --set model.width=3 --rounds 2 -q --out"
