@@ -368,6 +368,15 @@ def a_model_too_large_for_memory():
     return ["run", "--set", "model.hidden=[2000000000]", "--rounds", "1", "-q", "-o", "D"]
 
 
+@fault(r"^$", 0)
+def a_label_larger_than_the_memory():
+    Path("a.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,300000000\n")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))"
+    code, told = finish("data", "show", "a.csv", first=limit, env_more={"OPENBLAS_NUM_THREADS": "1"})
+    assert "from 0 to 300000000; no row has label 2, 3, 4, 5, 6, ...\n" in told
+    return code, ""
+
+
 # ---- waiting for ever ----------------------------------------------------------------------------
 
 

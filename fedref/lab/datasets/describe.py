@@ -1,7 +1,7 @@
 """Statistics of a federation, as in [apfl table 1], and remarks on how its data were understood."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -66,19 +66,22 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     if source.real or (known is not None and not known):  # a model of real targets knows no labels
         return ""
     labels = source.labels.tolist()
-    if known is None:
-        known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
-    codes = labels if set(labels) <= set(known) else sorted(known)
+    if known is None:  # a range stays one: the largest label may be larger than the memory
+        among = known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
+    else:
+        known, among = sorted(known), set(known)
+    codes = labels if all(label in among for label in labels) else known
     if source.label_names or codes != labels:
         words = source.label_names or labels
         pairs = (f"{code} = {printable(word, LABEL_WIDTH)}" for code, word in zip(codes, words))
         return f"labels are encoded as {', '.join(pairs)}"
-    missing = sorted(set(known) - set(labels))
+    held = set(labels)
+    missing = list(islice((k for k in known if k not in held), MAX_LISTED + 1))
     if not missing:
         return ""
     some = ", ".join(map(str, missing[:MAX_LISTED])) + ", ..." * (len(missing) > MAX_LISTED)
     run = f"labels run from {labels[0]} to {labels[-1]}"
-    return f"{run}, a model's classes from 0 to {max(known)}; no row has label {some}"
+    return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {some}"
 
 
 def source_text(source: Source) -> str:
