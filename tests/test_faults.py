@@ -113,7 +113,7 @@ def own_code_changes():
 
 
 @fault(
-    r"D: own_code:Mine changed after mine .* began; .* anew, or `fedref resume --changed-code D`"
+    r"D: own_code:Mine changed after mine .* began; .* anew, or `fedref resume --changed-code \S*D`"
 )
 def the_users_code_changes():
     own_code_changes()
@@ -157,6 +157,20 @@ def a_foreign_index_html():
     Path("site").mkdir()
     Path("site", "index.html").write_text("mine")
     return ["explain", "--html", "site"]
+
+
+@fault(r"^$", 0)
+def an_algorithm_that_changes_the_working_directory():
+    Path("elsewhere").mkdir()
+    text = ALGORITHM.format(factor=1).replace("        return", "        os.chdir(HERE)\n        return")
+    here = str(Path("elsewhere").absolute())
+    Path("moving.py").write_text(f"import os\nHERE = {here!r}\n{text}")
+    table = document(algorithms={"mine": {"algorithm": "moving:Mine"}}, seeds=[0, 1])
+    code, told = finish("run", write(Path("t.toml"), table), "-o", "D", "--checkpoint-every", 0)
+    assert (code, os.listdir("elsewhere")) == (0, []), told
+    assert "results go to D/" in told
+    assert Path("D", "curves.png").exists()
+    return finish("resume", "D", "-q")
 
 
 @fault(r"D: holds metrics.csv, which fedref did not write; expected another --out")
@@ -309,7 +323,7 @@ def a_run_that_saved_nothing_begins_again():
 LONG = document(rounds=3000, eval_every=100)
 
 
-@fault(r"standard output: .*No space left on device.* make room, then `fedref resume D`")
+@fault(r"standard output: .*No space left on device.* make room, then `fedref resume \S*D`")
 def json_to_a_full_pipe():
     if not Path("/dev/full").exists():
         pytest.skip("/dev/full")

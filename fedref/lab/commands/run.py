@@ -123,17 +123,18 @@ def run(
             return 0
         if out is None:
             out = run_directory.new_directory(experiment.name)
+        given_out, out = out, out.absolute()  # an algorithm may change the working directory
         with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
             run_directory.begin_run(experiment, out, tell)
             if not silent:
-                tell(f"results go to {out}/")
+                tell(f"results go to {given_out}/")
                 first = load_experiment(units(experiment)[0].experiment, loader)
                 note = label_note(first.whole.source, first.model.labels)
                 if note and experiment.classes == "all":  # each client's own count from 0
                     tell(note)
             done = execute(experiment, out, loader=loader, progress=progress, **how)
             stack.close()
-            return show(done, out, silent)
+            return show(done, out, given_out, silent)
 
 
 def resume(
@@ -155,6 +156,7 @@ def resume(
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
+    given_directory, directory = directory, directory.absolute()
     how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
     how["changed_code"] = changed_code
     with (
@@ -163,12 +165,12 @@ def resume(
         ExitStack() as stack,
     ):
         if differs := run_directory.compare_environment(directory):
-            say(f"{directory}: {differs}")
+            say(f"{given_directory}: {differs}")
         progress = report_on(experiment, quiet, json, stack)
         loader = Loader(data_dir, phase=progress.phase)
         done = execute(experiment, directory, loader=loader, progress=progress, **how)
         stack.close()
-        return show(done, directory, quiet or json)
+        return show(done, directory, given_directory, quiet or json)
 
 
 def report_on(experiment: Experiment, quiet: bool, as_json: bool, stack: ExitStack) -> Progress:
@@ -180,13 +182,13 @@ def report_on(experiment: Experiment, quiet: bool, as_json: bool, stack: ExitSta
     )
 
 
-def show(done: Run, directory: Path, silent: bool) -> int:
-    """Draw the curves, print the table; return the exit code."""
+def show(done: Run, directory: Path, name: Path, silent: bool) -> int:
+    """Draw the curves, print the table; return the exit code. name : the directory in the user's words."""
     from fedref.lab import plots  # matplotlib is slow to import
 
     plots.save(plots.curves(done.table()), directory / "curves.png")
     if not silent:
-        files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+        files = f"{name}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
     for unit, record in zip(done.units, done.records):
         if idle := idle_rounds(record):
