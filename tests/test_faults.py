@@ -173,6 +173,28 @@ def an_algorithm_that_changes_the_working_directory():
     return finish("resume", "D", "-q")
 
 
+@fault(r"D/metrics.csv: .*is a link, which is neither replaced nor followed")
+def a_link_in_the_place_of_a_table():
+    begin()
+    Path("D/metrics.csv").rename("metrics.csv")
+    Path("D/metrics.csv").symlink_to("../metrics.csv")
+    before = Path("metrics.csv").read_bytes()
+    end = finish("resume", "D", "-q")
+    assert Path("D/metrics.csv").is_symlink()
+    assert Path("metrics.csv").read_bytes() == before
+    return end
+
+
+@fault(r"b.png: is a link, which is neither replaced nor followed")
+def a_link_in_the_place_of_a_picture():
+    Path("mine").write_text("mine")
+    Path("b.png").symlink_to("mine")
+    code, told = finish("data", "show", "digits", "--out", "b.png")
+    assert Path("mine").read_text() == "mine"
+    assert Path("b.png").is_symlink()
+    return code, told
+
+
 @fault(r"D: holds metrics.csv, which fedref did not write; expected another --out")
 def a_foreign_table():
     Path("D").mkdir()
@@ -333,6 +355,20 @@ def json_to_a_full_pipe():
         end = finish(*words, stdout=full)
     assert checkpoints()
     return end
+
+
+@fault(r"error: \S+/D: cannot be read or written \(Input/output error\)")
+def a_folder_that_cannot_be_synced():
+    first = """
+import errno, os, stat
+real = os.fsync
+def failing(descriptor):
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode) and os.path.exists("D/checkpoints"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    real(descriptor)
+os.fsync = failing
+"""
+    return finish("run", write(Path("t.toml"), document()), "-q", "-o", "D", first=first)
 
 
 @fault(r"metrics.csv: cannot be read or written \(Is a directory\)")

@@ -169,9 +169,11 @@ def write_atomically(path: Path, content: Content) -> None:
     The bytes go to a temporary file in the same folder, which is synced to the disk and renamed. Then
     the folder is synced, too: after a power cut the new name may else be gone.
 
-    content : the bytes, or a function that writes them to a stream. Raises OSError; `write_or_raise`
-    turns it into a DataError.
+    content : the bytes, or a function that writes them to a stream. Raises OSError, also for a link,
+    which the user made with a purpose; `write_or_raise` turns it into a DataError.
     """
+    if path.is_symlink():
+        raise OSError(errno.EINVAL, "is a link, which is neither replaced nor followed", str(path))
     # nobody can place a link at this path in advance: the name is random, and "x" refuses links
     temporary = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
     with WRITING:
@@ -203,6 +205,7 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:  # this file system syncs no folders
+            error.filename = str(folder)
             raise
     finally:
         os.close(descriptor)

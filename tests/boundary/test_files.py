@@ -19,15 +19,6 @@ def test_bytes_and_a_writer_give_the_same_file(tmp_path: Path) -> None:
         (tmp_path / "file").unlink()
 
 
-def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"kept")
-    (tmp_path / "file").symlink_to(tmp_path / "outside")
-    files.write_atomically(tmp_path / "file", b"new")
-    assert (tmp_path / "outside").read_bytes() == b"kept"
-    assert (tmp_path / "file").read_bytes() == b"new"
-    assert not (tmp_path / "file").is_symlink()
-
-
 def test_a_link_under_the_name_beside_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
