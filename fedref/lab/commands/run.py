@@ -123,18 +123,18 @@ def run(
             return 0
         if out is None:
             out = run_directory.new_directory(experiment.name)
-        given_out, out = out, out.absolute()  # an algorithm may change the working directory
+        path = out.absolute()  # an algorithm may change the working directory
         with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
             run_directory.begin_run(experiment, out, tell)
             if not silent:
-                tell(f"results go to {given_out}/")
+                tell(f"results go to {out}/")
                 first = load_experiment(units(experiment)[0].experiment, loader)
                 note = label_note(first.whole.source, first.model.labels)
                 if note and experiment.classes == "all":  # each client's own count from 0
                     tell(note)
-            done = execute(experiment, out, loader=loader, progress=progress, **how)
+            done = execute(experiment, path, loader=loader, progress=progress, **how)
             stack.close()
-            return show(done, out, given_out, silent)
+            return show(done, path, out, silent)
 
 
 def resume(
@@ -156,7 +156,7 @@ def resume(
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
-    given_directory, directory = directory, directory.absolute()
+    path = directory.absolute()  # an algorithm may change the working directory
     how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
     how["changed_code"] = changed_code
     with (
@@ -165,12 +165,12 @@ def resume(
         ExitStack() as stack,
     ):
         if differs := run_directory.compare_environment(directory):
-            say(f"{given_directory}: {differs}")
+            say(f"{directory}: {differs}")
         progress = report_on(experiment, quiet, json, stack)
         loader = Loader(data_dir, phase=progress.phase)
-        done = execute(experiment, directory, loader=loader, progress=progress, **how)
+        done = execute(experiment, path, loader=loader, progress=progress, **how)
         stack.close()
-        return show(done, directory, given_directory, quiet or json)
+        return show(done, path, directory, quiet or json)
 
 
 def report_on(experiment: Experiment, quiet: bool, as_json: bool, stack: ExitStack) -> Progress:

@@ -57,7 +57,9 @@ def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
 
     resumable : the directory holds a run, so say how to go on; an interrupt says it, too.
     """
-    again = f"fedref resume {shlex.quote(str(directory))}"
+    here, path = Path.cwd(), directory.absolute()  # user code may change the working directory
+    name = path.relative_to(here) if here in path.parents else directory
+    again = f"fedref resume {shlex.quote(str(name))}"
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -70,11 +72,11 @@ def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
         error = raised if isinstance(raised, OSError) else raised.__cause__
         if not isinstance(error, OSError):
             raise
-        if error is not raised and directory not in Path(str(error.filename or "")).parents:
+        if error is not raised and path not in Path(str(error.filename or "")).absolute().parents:
             raise  # of data, and it says more
         where = error.filename or ("standard output" if resumable else directory)
         message = f"{where}: cannot be read or written ({error.strerror or error})"
-        if resumable and (directory / "config.toml").exists():
+        if resumable and (path / "config.toml").exists():
             first = "make room, then" if error.errno in FULL else "when it can be, go on with"
             message += f"; what was saved before is whole: {first} `{again}`"
         raise FedrefError(message) from error
@@ -89,7 +91,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
 
     The system's lock on the folder ends with the process, in whatever way that ends.
     """
-    made = not directory.exists()
+    made, path = not directory.exists(), directory.absolute()
     with disk_errors(directory):
         make_folder(directory)
     if os.name != "posix":  # which locks no folder
@@ -111,7 +113,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
         os.close(folder)
         if made:
             with suppress(OSError):  # it holds something
-                directory.rmdir()
+                path.rmdir()
 
 
 def unlock_folder(folder: int) -> None:
