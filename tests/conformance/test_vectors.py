@@ -272,8 +272,13 @@ def python(tmp_path, source):
 )
 def test_a_reader_without_fedref_reads_every_number(tmp_path, file, ready):
     source = FOLDER / "readers" / file
-    assert len(source.read_text("utf-8").splitlines()) < 60
+    assert len(source.read_text("utf-8").splitlines()) < 65
     command = ready(tmp_path, source)
+    for wrong in ([], ["absent.npz"], [str(FOLDER / "index.json")]):
+        told = subprocess.run(command + wrong, capture_output=True, text=True, timeout=120)
+        assert told.returncode == 1
+        assert told.stderr.count("\n") == 1
+        assert (*wrong, "usage")[0] in told.stderr
     for name in (NAME, "meta-per-fedavg-cnn"):
         path = FOLDER / f"{name}.npz"
         found = lines(run(*command, str(path)))

@@ -22,9 +22,8 @@ template <class T> T at(const std::string& s, size_t i) {
 Array read_npy(const std::string& s) {
     if (s.compare(0, 8, std::string("\x93NUMPY\x01\x00", 8))) throw std::runtime_error("not .npy 1.0");
     size_t start = 10 + at<uint16_t>(s, 8), count = 1, i = s.find("(") + 1;
-    std::string head = s.substr(10, start - 10);
     Array a;
-    a.type = head.substr(head.find("'descr': '") + 10, 3);
+    a.type = s.substr(s.find("'descr': '") + 10, 3);
     for (; s[i] != ')'; i++)
         if (isdigit(s[i])) {
             size_t used;
@@ -40,6 +39,7 @@ Array read_npy(const std::string& s) {
 std::map<std::string, Array> read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::string s((std::istreambuf_iterator<char>(file)), {});
+    if (!file || s.compare(0, 4, "PK\3\4")) throw std::runtime_error(path + ": no .npz that can be read");
     std::map<std::string, Array> out;
     for (size_t i = 0; at<uint32_t>(s, i) == 0x04034b50;) {  // a member's local header
         size_t size = at<uint32_t>(s, i + 18), n = at<uint16_t>(s, i + 26), m = at<uint16_t>(s, i + 28);
@@ -48,7 +48,8 @@ std::map<std::string, Array> read(const std::string& path) {
     }
     return out;
 }
-int main(int, char** argv) {
+int main(int count, char** argv) try {
+    if (count != 2) throw std::runtime_error("usage: reader CASE.npz");
     for (auto& [name, a] : read(argv[1])) {
         std::printf("%s\t%s\t%s", name.c_str(), a.type.c_str(), a.shape.empty() ? "-" : "");
         for (size_t k = 0; k < a.shape.size(); k++) std::printf(k ? "x%zu" : "%zu", a.shape[k]);
@@ -56,4 +57,7 @@ int main(int, char** argv) {
         for (size_t k = 0; k < a.data.size(); k++) std::printf(k ? " %.17g" : "%.17g", a.data[k]);
         std::puts("");
     }
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
 }

@@ -22,6 +22,7 @@ function readNpy(bytes) {
 // name → array; names begin with "in." or "out.".
 function read(path) {
   const bytes = fs.readFileSync(path);
+  if (bytes.toString("latin1", 0, 4) !== "PK\x03\x04") throw new Error(`${path}: no .npz that can be read`);
   const out = {};
   for (let i = 0; bytes.readUInt32LE(i) === 0x04034b50; ) { // a member's local header
     const size = bytes.readUInt32LE(i + 18), n = bytes.readUInt16LE(i + 26), m = bytes.readUInt16LE(i + 28);
@@ -34,5 +35,11 @@ function read(path) {
 
 module.exports = { read };
 if (require.main === module)
-  for (const [name, a] of Object.entries(read(process.argv[2])))
-    console.log([name, a.type, a.shape.join("x") || "-", a.data.join(" ")].join("\t"));
+  try {
+    if (process.argv.length !== 3) throw new Error("usage: node reader.js CASE.npz");
+    for (const [name, a] of Object.entries(read(process.argv[2])))
+      console.log([name, a.type, a.shape.join("x") || "-", a.data.join(" ")].join("\t"));
+  } catch (error) {
+    console.error(error.message);
+    process.exitCode = 1;
+  }

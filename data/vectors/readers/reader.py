@@ -14,7 +14,8 @@ FORMATS = {"<f8": "d", "<i8": "q", "|b1": "?"}
 
 def read_npy(data: bytes) -> tuple[str, tuple, tuple]:
     """(type, shape, flat values) of one member."""
-    assert data[:8] == b"\x93NUMPY\x01\x00", "not an .npy of version 1.0"
+    if data[:8] != b"\x93NUMPY\x01\x00":
+        raise ValueError("not an .npy of version 1.0")
     (length,) = struct.unpack_from("<H", data, 8)
     header = ast.literal_eval(data[10 : 10 + length].decode("latin1"))
     assert not header["fortran_order"]
@@ -33,6 +34,12 @@ def read(path: str) -> dict[str, tuple[str, tuple, tuple]]:
 
 
 if __name__ == "__main__":
-    for name, (kind, shape, values) in read(sys.argv[1]).items():
+    if len(sys.argv) != 2:
+        sys.exit("usage: python reader.py CASE.npz")
+    try:
+        arrays = read(sys.argv[1])
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        sys.exit(f"{sys.argv[1]}: {error}")
+    for name, (kind, shape, values) in arrays.items():
         numbers = " ".join(f"{value:.17g}" for value in values)
         print(name, kind, "x".join(map(str, shape)) or "-", numbers, sep="\t")
