@@ -190,19 +190,6 @@ def settle(case: Case) -> Case | None:
     return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
 
 
-#: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.
-CONVENTIONS = {
-    "svm": "the slope at margin 1 is 0", "relu": "ReLU′(0) = 0", "elu": "ELU″(0) = 0",
-    "max": "a tie in max-pooling goes to the first",
-}  # fmt: skip
-
-
-def conventions_of(case: Case) -> list[str]:
-    """Return what is stated of the kinks of a derivative; nothing is of those of rounds."""
-    kinds = [case.model.get(name) for name in ("family", "activation", "pool")]
-    return [CONVENTIONS[x] for x in kinds if x in CONVENTIONS and case.call in suite.DERIVATIVES]
-
-
 def measure(case: Case) -> float:
     """Return the condition of a case: by how many times as much as its inputs the outputs move."""
     fixed = "loss", ".s"  # a weight of 0 is no number to move
@@ -251,8 +238,8 @@ def judge(backend: Backend, case: Case, dtype: str) -> Graded | None:
         return Graded(settled, graded.result._replace(reason=reason, outputs={}))
     condition = measure(settled)
     if not condition < KINK:
-        said = [f"{case.call} differs at a kink: {words}" for words in conventions_of(case)]
-        passed = suite.Result(settled.name, settled.tag, suite.PASSED, remarks=tuple(said))
+        said = suite.convention_remarks(settled)
+        passed = suite.Result(settled.name, settled.tag, suite.PASSED, remarks=said)
         return Graded(settled, passed) if said else None
     condition = max(condition, lost_digits(settled))
     settled = settled._replace(tolerance=tolerance(condition))

@@ -178,12 +178,25 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
         remarks = (*answer.remarks, *dtype_remarks(answer.outputs, case, dtype))
         return result._replace(status=PASSED, remarks=remarks)
     if case.convention and not wrong.reason:
-        remark = f"{case.call} differs at a kink: {case.about}"
-        return result._replace(status=PASSED, remarks=(*answer.remarks, remark))
+        return result._replace(status=PASSED, remarks=answer.remarks + convention_remarks(case))
     return result._replace(
         output=wrong.output, error=wrong.error, tolerance=case.tolerance[np.dtype(dtype).name],
         reason=wrong.reason, outputs={} if wrong.reason else numbers_of(answer.outputs, case, dtype),
     )  # fmt: skip
+
+
+#: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.
+CONVENTIONS = {
+    "svm": "the slope at margin 1 is 0", "relu": "ReLU′(0) = 0", "elu": "ELU″(0) = 0",
+    "max": "a tie in max-pooling goes to the first",
+}  # fmt: skip
+
+
+def convention_remarks(case: Case) -> tuple[str, ...]:
+    """Return what to say of a derivative that differs at a kink; of rounds nothing is stated."""
+    kinds = [case.model.get(name) for name in ("family", "activation", "pool")]
+    words = [CONVENTIONS[x] for x in kinds if x in CONVENTIONS and case.call in DERIVATIVES]
+    return tuple(f"{case.call} differs at a kink: here {word}" for word in words)
 
 
 def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, Array]:

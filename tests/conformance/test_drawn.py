@@ -79,7 +79,7 @@ def test_another_slope_at_a_kink_is_a_remark_from_either_side():
         case = make_case("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
         _, result = drawn.judge(InProcess(SlopeAtMargin1()), case, "float64")
         assert result.status == suite.PASSED
-        assert result.remarks == ("grad differs at a kink: the slope at margin 1 is 0",)
+        assert result.remarks == ("grad differs at a kink: here the slope at margin 1 is 0",)
         elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, 0.5)})
         assert drawn.judge(InProcess(SlopeAtMargin1()), elsewhere, "float64").result.remarks == ()
 
