@@ -2,11 +2,12 @@
 
     fedref conformance MODULE:BACKEND      pytest --pyargs fedref.conformance --fedref-backend ...
 
-**A backend** is any object (or module) with some of these functions. Arrays are NumPy arrays, all else
-is dictionaries, lists and numbers; results are arrays of the dtype that was given. A function that is
-missing, or that raises NotImplementedError, is *not offered*. A module offers the functions that it
-defines, not those that it imports, unless `__all__` lists them. Name the parameters as below: inputs are
-passed by keyword.
+**A backend** is any object (or module) with some of these functions. Inputs are NumPy arrays in
+dictionaries and lists, a scalar (`mu`, `N`, a round's number, a flag) an array without dimensions; only
+`model` and `hyper` hold Python's numbers. Results are arrays of the dtype that was given; a scalar may
+be a number. A function that is missing, or that raises NotImplementedError, is *not offered*. A module
+offers the functions that it defines, not those that it imports, unless `__all__` lists them. Name the
+parameters as below: inputs are passed by keyword.
 
     loss(model, w, D) → f                    grad(model, w, D) → (d,)      hvp(model, w, v, D) → (d,)
     dissimilarity(model, w, clients) → {"B", "variance"}          clients: {k: {"X", "y"}}
