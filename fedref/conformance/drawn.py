@@ -326,12 +326,12 @@ def by_hand(failure: Graded) -> str:
     given = [
         f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in NOT_SHOWN
     ]
-    lines += [*shorten(given, SHOWN, "inputs"), "  fedref/spec.py computes"]
+    lines += shorten(given, SHOWN, "inputs")
     computed = []
     for line in trace(lambda: answer(case)):
         values = ", ".join(f"{n} = {show(x)}" for n, x in line.values.items())
         computed.append(f"    {line.number}: {line.text:<60}  {values}"[:400])
-    lines += shorten(computed, SHOWN, "lines")
+    lines += ["  fedref/spec.py computes"] * bool(computed) + shorten(computed, SHOWN, "lines")
     names = list(result.outputs)
     first = names.index(result.output) if result.output in names else 0
     for n in names[max(first - 1, 0) :][:4]:  # from the one before the first that is wrong

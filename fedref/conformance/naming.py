@@ -219,7 +219,7 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     want = np.asarray(case.outputs[result.output], float)
     same = max(SAME[dtype], case.tolerance.get(dtype, 0.0)) * (np.max(np.abs(want), initial=0) or 1)
     wrong = np.abs(got - want) > same
-    if 0 < wrong.sum() < wrong.size:
+    if wrong.any() and (np.abs(want[~wrong]) > same).any():  # zeros are right by chance
         yield f"wrong only in {places_of(wrong, case)}"
     factor = ratio(got[wrong], want[wrong], same)
     if factor is not None:

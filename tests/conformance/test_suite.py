@@ -483,6 +483,8 @@ def test_evidence_tells_the_block_a_ratio_and_a_multiple_of_an_input():
     bias = f"wrong only in b{len(shapes) // 2} ({last},)"
     assert seen(lambda g, _: np.append(g[:-last], 3 * g[-last:])) == f"{bias}; 3 × what is right"
     assert seen(lambda g, _: np.append(g[:-1], 7.0)).startswith("wrong only in part of b")
+    zeros = [GRAD[0]._replace(outputs={"g": np.append(np.zeros(GRAD[0].model["d"] - 1), 1.0)})]
+    assert "only" not in seen(lambda g, _: np.append(0 * g[:-1], 7.0), zeros)
 
 
 def test_a_name_that_a_passing_case_refutes_is_not_given():
