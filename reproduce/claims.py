@@ -87,8 +87,8 @@ class Claim(NamedTuple):
         none = 1.0 if self.times else 0.0
         if self.above < none < self.below:
             return self
-        limits = {"above": none} if self.above > -np.inf else {"below": none}
-        return self._replace(**{"above": -np.inf, "below": np.inf, **limits})
+        above, below = (none, np.inf) if self.above > -np.inf else (-np.inf, none)
+        return self._replace(above=above, below=below)
 
 
 class Finding(NamedTuple):

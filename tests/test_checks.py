@@ -228,10 +228,10 @@ def test_rounds_that_are_nan_fail(kind):
     assert "nan" in report.where
 
 
-def test_nothing_compared_is_no_success():
+def test_nan_is_no_success():
     report = checks.check_rounds(FedAvg(lr=0.5), partial(my_fedavg, nan=True), draws=10)
     assert report.verdict == "FAIL"
-    assert report.where.startswith("nothing was compared")
+    assert report.where.startswith("round 0, w: got")
     assert checks.check_rounds(FedAvg(lr=0.5), my_fedavg, draws=10).ok
 
 
@@ -386,7 +386,6 @@ def test_a_step_that_writes_into_what_it_is_given_is_told_with_its_line():
         (lambda w: w * 1e8, "round 0, w"),
         (lambda w: w * 1e-8, "round 0, w"),
         (lambda w: np.where(w == 0, w, np.nan), "round 0, w"),
-        (lambda w, seen=iter([0.1] + 9999 * [0.0]): w + next(seen), "answers differently"),
     ],
 )
 def test_states_that_no_right_generator_yields_are_refused(change, words):
