@@ -96,3 +96,8 @@ def test_large_scores_do_not_overflow_and_of_equal_maxima_the_first_has_the_slop
     assert spec.elu(np.array([800.0]))[0] == 800
     slopes = spec.gradient(lambda z: spec.first_max(z.reshape(4, 1)).sum(), np.zeros(4))
     np.testing.assert_array_equal(slopes, [1, 0, 0, 0])
+
+
+def test_dual_numbers_name_the_operations_that_they_know():
+    with pytest.raises(TypeError, match=r"no rule for np.sinh; they have some for add, argmax, .*, where$"):
+        spec.gradient(np.sinh, np.array([1.0]))

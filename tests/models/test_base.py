@@ -70,3 +70,8 @@ def test_a_subclass_s_gradient_is_called_without_validation_too():
     for kind in (Own, Theirs):
         model = kind(2, 3)
         assert np.abs(Counter(model).grad(np.ones(model.d), D)).max() == 1e-3
+
+
+def test_a_number_is_no_parameter_vector():
+    with pytest.raises(ValueError, match=r"w has shape \(\), expected"):
+        BinaryLogistic(3).unpack(np.array(1.0))
