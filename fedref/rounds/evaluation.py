@@ -74,7 +74,8 @@ def score_one_model(
 def evaluation_threads(model: Model, part: Part) -> int:
     """Return how many threads pay: by the rows of an ordinary client that are scored at once."""
     rows = min(CHUNK, int(np.median(part.sizes)))
-    return threads_for(model.work[0] // 2 * rows)  # a forward pass is half of a gradient, or less
+    sample = model.work[0] // 2  # a forward pass is half of a gradient, or less
+    return threads_for(sample * rows, sample * len(part.rows))
 
 
 def blocks_of_pieces(part: Part, size: int) -> Iterator[Array]:

@@ -116,7 +116,8 @@ def run_clients(
     stack = (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early
     if threads is None:
         rows = sum(data.rows[role].shape[-1] for role in algorithm.roles)
-        threads = threads_for(model.work[0] * rows * (K if stack else 1))
+        sample = model.work[0] * rows
+        threads = threads_for(sample * (K if stack else 1), sample * int(data.steps.sum()))
     parts: list[Sequence[int]] = [range(K)]
     if threads > 1:  # a stack a thread, or client by client: the longest first
         order, n = np.argsort(-data.steps).tolist(), min(threads if stack else K, K)
@@ -143,8 +144,8 @@ def run_clients(
             results.append(result._replace(client_state=client_state, log=log))
         return results
 
-    def stop() -> None:
-        for counter in counters:
+    def stop(first: int) -> None:
+        for counter in counters[first:]:
             counter.stopped = True
 
     results_of_parts = run_parts(run_part, range(len(parts)), threads, stop)

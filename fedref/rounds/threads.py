@@ -6,7 +6,7 @@ threads there are.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
@@ -20,7 +20,11 @@ Result = TypeVar("Result")
 #: (Intel with AVX-512, MLP and CNN, 10 clients, 10 and 40 rows, FedAvg and Per-FedAvg): two threads
 #: take 1.0 to 1.2 times as long below 15 million together, and from 20 million on .6 to 1.0 times in
 #: float32, .5 to .9 in float64.
-MULTIPLICATIONS = 10_000_000
+STEP = 10_000_000
+#: And from so many on in a whole round, since it takes a millisecond until another core is up and warm.
+#: Measured on two cores (AMD EPYC, an MLP and a CNN, 5 and 10 clients, 1 to 60 steps of 10 to 80 rows):
+#: two threads take .8 to 1.6 times as long as one up to 180 million, .6 to 1.0 times from 250 million on.
+ROUND = 100_000_000
 #: Seconds that a round waits at Ctrl-C for threads that do not end.
 PATIENCE = 1.0
 LIMIT: ContextVar[int | None] = ContextVar("threads", default=None)
@@ -43,32 +47,48 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def threads_for(multiplications: int) -> int:
-    """Return on how many threads to divide work with so many multiplications in each step."""
-    return max(1, min(available_threads(), multiplications // MULTIPLICATIONS))
+def threads_for(step: int, total: int) -> int:
+    """Return on how many threads to divide work of so many multiplications in each step, and in all."""
+    return max(1, min(available_threads(), step // STEP, total // ROUND))
 
 
 def run_parts(
     work: Callable[[Part], Result],
     parts: Sequence[Part],
     threads: int,
-    stop: Callable[[], None] = lambda: None,
+    stop: Callable[[int], None] = lambda first: None,
 ) -> list[Result]:
-    """Return the work of every part, in order, done on so many threads.
+    """Return the work of every part, in order, done on so many threads; this one is one of them.
 
-    If one part fails, or at Ctrl-C, parts that have not begun never will, and `stop` is called to
-    end those that have. At Ctrl-C they are left if they do not end.
+    If part i fails, `stop(i + 1)` is called to end the parts after it; the first that failed, in
+    their order, is told. At Ctrl-C `stop(0)` is, and threads that do not end are left.
     """
-    if min(threads, len(parts)) < 2:
+    n = min(threads, len(parts))
+    if n < 2:
         return [work(part) for part in parts]
-    pool = ThreadPoolExecutor(min(threads, len(parts)))
+
+    def attempt(i: int) -> Result:
+        try:
+            return work(parts[i])
+        except BaseException:
+            stop(i + 1)
+            raise
+
+    pool = ThreadPoolExecutor(n - 1)
     with ONE_BLAS_THREAD:
         # in this context: np.errstate is part of it
-        futures = [pool.submit(copy_context().run, work, part) for part in parts]
+        futures = [pool.submit(copy_context().run, attempt, i) for i in range(len(parts))]
         try:
+            for i in reversed(range(len(parts))):
+                if futures[i].cancel():  # no thread has begun it, so this one does
+                    futures[i] = Future()
+                    try:
+                        futures[i].set_result(attempt(i))
+                    except Exception as error:
+                        futures[i].set_exception(error)
             return [future.result() for future in futures]
         except BaseException as error:
-            stop()
+            stop(0)
             pool.shutdown(wait=False, cancel_futures=True)
             begun = [future for future in futures if not future.cancelled()]
             wait(begun, PATIENCE if isinstance(error, KeyboardInterrupt) else None)

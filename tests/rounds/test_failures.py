@@ -58,7 +58,7 @@ def poisoned(model, clients=(BAD,)):
 @pytest.mark.parametrize("stack", [True, False])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_failing_client_is_named_or_dropped(cls, stack, threads, monkeypatch):
-    monkeypatch.setattr(rounds, "threads_for", lambda multiplications: threads)
+    monkeypatch.setattr(rounds, "threads_for", lambda step, total: threads)
     said, model = [], MODELS["mlp"]
     federated, algorithm = poisoned(model), cls()
     plan = make_plan(EVERYONE, federated.train.sizes, 6, 0)

@@ -19,16 +19,19 @@ from fedref.sampling import Sampling, make_plan
 
 
 @pytest.mark.parametrize(
-    ("model", "rows", "most", "expected"),
+    ("model", "rows", "steps", "most", "expected"),
     [
-        (MLP(784, (80, 60), 10), 40, 9, 2),  # 4 · 40 · 141 640 multiplications
-        (MLP(784, (80, 60), 10), 40, 1, 1),
-        (MLP(784, (80, 60), 10), 10, 9, 1),
-        (MLP(784, (800,), 10), 40, 9, 5),  # one by one: 40 · 1 278 400
-        (MODELS["mlp"], 40, 9, 1),
+        (MLP(784, (80, 60), 10), 40, 20, 9, 2),  # 4 · 40 · 141 640 multiplications, 20 times
+        (MLP(784, (80, 60), 10), 40, 20, 1, 1),
+        (MLP(784, (80, 60), 10), 40, 5, 9, 1),  # 5 times: threads would start for 10 ms
+        (MLP(784, (80, 60), 10), 10, 80, 9, 1),
+        (MLP(784, (800,), 10), 40, 3, 9, 5),  # one by one: 40 · 1 278 400; 12 times
+        (MODELS["mlp"], 40, 20, 9, 1),
     ],
 )
-def test_clients_run_on_threads_if_a_step_is_large(model, rows, most, expected, monkeypatch):
+def test_clients_run_on_threads_if_a_step_and_the_round_are_large(
+    model, rows, steps, most, expected, monkeypatch
+):
     asked = []
 
     def count(work, parts, threads, stop):
@@ -37,7 +40,7 @@ def test_clients_run_on_threads_if_a_step_is_large(model, rows, most, expected, 
 
     monkeypatch.setattr(loop, "run_parts", count)
     federated, algorithm = make_federation(model, (40, 60, 40, 50)), FedAvg()
-    plan = make_plan(Sampling(4, steps=1, batch_size=rows), federated.train.sizes, 0, 0)
+    plan = make_plan(Sampling(4, steps=steps, batch_size=rows), federated.train.sizes, 0, 0)
     with limit_threads(most):
         run_round(algorithm, model, start(algorithm, model), plan, federated)
     assert asked == [expected]
@@ -61,6 +64,36 @@ def test_threads_have_the_caller_s_numpy_errors_and_blas_has_one_thread():
         warnings.simplefilter("error")
         assert run_parts(work, [1e300, 1e301, 0.0], 2) == [(np.inf, {1}), (np.inf, {1}), (0.0, {1})]
     assert blas().info() == before
+
+
+def test_this_thread_takes_parts_too_and_the_first_part_that_fails_is_told():
+    both, who = threading.Barrier(2, timeout=60), {}
+
+    def meet(i):
+        who[i] = threading.current_thread()
+        both.wait()
+        return i
+
+    assert run_parts(meet, [0, 1], 2) == [0, 1]
+    assert who[1] is threading.current_thread() is not who[0]
+
+    def fail(i):
+        both.wait()
+        if i:
+            raise ZeroDivisionError(i)
+        both.wait()  # the part before it ends later, and fails, too
+        raise ZeroDivisionError(i)
+
+    ended = []
+
+    def stop(first):
+        ended.append(first)
+        if first == 2:
+            both.wait()
+
+    with pytest.raises(ZeroDivisionError, match="^0$"):
+        run_parts(fail, [0, 1], 2, stop)
+    assert ended[0] == 2  # what follows part 1: not part 0
 
 
 class Endless(FedAvg):
