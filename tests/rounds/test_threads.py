@@ -91,7 +91,7 @@ def test_this_thread_takes_parts_too_and_the_first_part_that_fails_is_told():
         if first == 2:
             both.wait()
 
-    with pytest.raises(ZeroDivisionError, match="^0$"):
+    with pytest.raises(ZeroDivisionError, match=r"^0$"):
         run_parts(fail, [0, 1], 2, stop)
     assert ended[0] == 2  # what follows part 1: not part 0
 
