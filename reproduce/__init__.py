@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import fedref
-from fedref.boundary.files import write_atomically
+from fedref.boundary.files import claim_folder, write_atomically
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import Run
 from reproduce import cells, headlines, pages, pictures, runs
@@ -30,6 +30,8 @@ from reproduce.writing import duration, write_csv
 __all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
 PROVENANCE = ("run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit")
 Message = Callable[[str], None]
+#: The file that says that a folder of quick runs may be removed.
+MARK = ".fedref-quick"
 
 
 def default_out() -> Path:
@@ -68,7 +70,9 @@ def reproduce(
     for name, spec in specs.items():
         base = out.parent / "runs" / (f"{name}-quick" if quick else name)
         if quick:
-            shutil.rmtree(base, ignore_errors=True)
+            claim_folder(base, MARK)  # or it is refused
+            shutil.rmtree(base)
+            claim_folder(base, MARK)
         results = {}
         for run, experiment in made[name].items():
             results[run] = runs.complete(experiment, base / run, data_dir, workers)

@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -232,7 +233,9 @@ def test_a_model_object_is_taken_and_must_fit_the_data(here):
     assert made.records[0].rows == named.records[0].rows
     with pytest.raises(fedref.ConfigError, match="takes 63 features, but digits has 64"):
         fedref.run({**document(), "model": Logistic(63, 10)}, rounds=1)
-    with pytest.raises(fedref.ConfigError, match="model is a Logistic and takes no l2 in"):
+    with pytest.raises(
+        fedref.ConfigError, match="model is a Logistic and takes no parameter, got l2"
+    ):
         fedref.run({**document(), "model": Logistic(64, 10)}, **{"model.l2": 0.1})
 
 
@@ -282,6 +285,26 @@ def test_data_may_be_a_table_of_clients():
                          ({"a": (X, Y), "b": (X[:, 1:], Y)}, "as many columns")):  # fmt: skip
         with pytest.raises(fedref.DataError, match=words):
             fedref.run(**FEW, data=wrong)
+
+
+def test_labels_of_numpy_s_new_texts_are_words():
+    words = np.where(Y > 0, "dog", "cat")
+    new = words.astype(np.dtypes.StringDType())
+    one, other = (fedref.run(**FEW, data=(X, y, CLIENT)) for y in (words, new))
+    assert one.metrics["accuracy"].tolist() == other.metrics["accuracy"].tolist()
+    gaps = np.array([None, *new[1:]], np.dtypes.StringDType(na_object=None))
+    with pytest.raises(fedref.DataError, match="y is None in row 0; expected text in all rows"):
+        fedref.run(**FEW, data=(X, gaps, CLIENT))
+
+
+def test_a_module_is_not_asked_for_names_that_it_makes_up(monkeypatch):
+    def answer(name):
+        raise RuntimeError(name)
+
+    odd = ModuleType("odd")
+    odd.__getattr__ = answer
+    monkeypatch.setitem(sys.modules, "odd", odd)
+    assert [*names.imported_by("odd", set())] == []
 
 
 def test_the_package_shows_its_names_and_modules():

@@ -27,7 +27,10 @@ def printable(text: object, limit: int = 200) -> str:
     >>> printable("a\x1b[2J\nb")
     'a\\x1b[2J\\nb'
     """
-    start = str(text)[: limit + 1]
+    try:
+        start = str(text)[: limit + 1]
+    except Exception:  # of a user's `__str__`
+        start = f"a {type(text).__name__}"
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
@@ -68,8 +71,8 @@ def own_line(error: BaseException) -> tuple[str, int] | None:
 
 def place_of(error: BaseException) -> str:
     """Return an error with the file and line of the innermost code that is no library's."""
-    place = own_line(error)
-    return f"{f'{place[0]}, line {place[1]}: ' if place else ''}{type(error).__name__}: {error}"
+    place, text = own_line(error), printable(error, 1000)
+    return f"{f'{place[0]}, line {place[1]}: ' if place else ''}{type(error).__name__}: {text}"
 
 
 def tell_error(error: BaseException) -> str:

@@ -45,29 +45,8 @@ BARS: tuple[dict[str, Any], ...] = (
     {"label": "maximum", "facecolor": "#F5D9A0", "hatch": "////"},
 )
 
-STYLE: list[Any] = [
-    "default",  # instead of the user's own settings
-    {
-        "font.size": 10,
-        "axes.titlesize": 10,
-        "legend.fontsize": 9,
-        "legend.frameon": False,
-        "legend.handlelength": 3.6,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "grid.color": "0.9",
-        "grid.linewidth": 0.7,
-        "hatch.linewidth": 0.7,
-        "lines.linewidth": 1.6,
-        "lines.markersize": 5.5,
-        "figure.constrained_layout.w_pad": 0.08,
-        "savefig.dpi": 200,
-        "pdf.fonttype": 42,
-        "svg.hashsalt": "fedref",
-    },
-]
+#: matplotlib's defaults instead of the user's own settings, and pictures.mplstyle.
+STYLE = ["default", "fedref.boundary.pictures"]
 
 
 def format_of(path: Path) -> str:

@@ -113,7 +113,7 @@ class Entry(NamedTuple):
 
 def convert(kind: Any, value: Any) -> Any:
     """Convert to a type of `KINDS` without loss (1e3 is the whole number 1000); None if impossible."""
-    if getattr(value, "ndim", None) == 0:  # a number of NumPy's
+    if hasattr(type(value), "ndim") and value.ndim == 0:  # a number of NumPy's
         value = value.item()
     if kind is Mapping:
         return dict(value) if isinstance(value, Mapping) else None
@@ -247,17 +247,19 @@ def seeds_of(text: str) -> list[int]:
 
 
 def quote(value: Any) -> str:
-    """Return a value as text for messages; Python refuses to write integers of thousands of digits."""
+    """Return a value as text for messages, also if its `__repr__` raises."""
     try:
         return printable(repr(value))
-    except ValueError:
+    except ValueError:  # Python refuses to write such integers
         return "a number of thousands of digits"
+    except Exception:
+        return f"a {type(value).__name__}"
 
 
 def plain(value: Any) -> Any:
     """Return a value in TOML's types: NumPy's numbers, arrays, tuples and ranges are converted."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # from NumPy, which `fedref --help` must not import
+    if hasattr(type(value), "tolist"):  # from NumPy, which `fedref --help` must not import
         return value.tolist()
     return [plain(item) for item in value] if isinstance(value, list | tuple | range) else value

@@ -89,21 +89,21 @@ COLUMNS: Mapping[str, Column] = {**PLACE, **MEANS, **SUMS, **OPTIONAL, **ALIASES
 #: The columns that are totals since round 0.
 TOTALS = tuple(SUMS)
 
-#: The columns of summary.csv, of which the printed table shows some. Without a scale: that of the score.
+#: The columns of summary.csv, of which the printed table shows some. Without a scale they are of the score;
+#: the others are a column of metrics.csv, of the same name or of that in `parts`, after the last round.
 SUMMARY = {
     "average": Column("average", "test accuracy in %, mean over evaluated rounds", 0),
     "maximum": Column("maximum", "its largest value", 0),
-    "minimum": Column(
-        "minimum", "of real targets, whose numbers are the test loss: its smallest", 0
-    ),
+    "minimum": Column("minimum", "of real targets, whose numbers are the test loss: its smallest", 0),
     "final": Column("final", "its value after the last round", 0),
-    "unseen": Column("unseen", "accuracy on clients that never train, last round", PERCENT),
+    "unseen": Column("unseen", "accuracy on clients that never train, last round", PERCENT,
+                     ("unseen_accuracy",)),
     "validation_accuracy": Column("validation", "accuracy on validation rows, last round", PERCENT),
     "validation_loss": Column("validation loss", "loss on validation rows, last round"),
     "test_loss": Column("test loss", "test loss, last round"),
     "bytes_down": Column("MB down", "10⁶ bytes to clients, all rounds; kB: 10³", MB),
     "bytes_up": Column("MB up", "10⁶ bytes from clients", MB),
-}
+}  # fmt: skip
 NOTE = """\
 Unless a meaning says otherwise, means are over all rows alike. A cell is empty
 if it was not evaluated in that round. Bytes, gradients, products, operations,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedref.boundary import style
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import claim_folder
+from fedref.boundary.files import claim_folder, write_atomically
 from fedref.teach.formula import mathml
 from fedref.teach.pages import PAGES, anchor
 from fedref.teach.pictures import PICTURES, draw
@@ -166,5 +166,5 @@ def build_site(folder: Path) -> list[Path]:
             made[f"{picture}.svg"] = style.as_bytes(draw(PICTURES[picture]), "svg")
     made["style.css"] = (files("fedref.teach") / "style.css").read_bytes()
     for name, content in made.items():
-        (folder / name).write_bytes(content)
+        write_atomically(folder / name, content)
     return [folder / name for name in made]

@@ -2,7 +2,9 @@
 
 import pytest
 
+import fedref
 from fedref import ConfigError
+from fedref.boundary.errors import place_of
 from fedref.boundary.values import seeds_of
 from fedref.lab.commands import parse
 
@@ -33,7 +35,7 @@ def test_too_many_seeds():
             seeds_of(text)
 
 
-WHOLE = ("check --seed", "run --workers")
+WHOLE = ("check --seed", "data show digits --seed")
 
 
 @pytest.mark.parametrize("words", WHOLE)
@@ -44,3 +46,27 @@ def test_every_whole_number_may_be_1e3(words):
     for text in ("1.5", "x", "9" * 20, "true"):
         with pytest.raises(ConfigError, match=f"{option} is .*, expected a whole number"):
             parse([*words.split(), text])
+
+
+class Odd:
+    """An object that answers nothing."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("key", ["what", "data", "model", "split", "rounds", "lr", "name"])
+def test_an_object_that_answers_nothing_is_refused_in_one_line(key):
+    with pytest.raises(ConfigError, match=r" is an? Odd, expected "):
+        fedref.run(**{"what": "fedavg", key: Odd()})
+
+
+def test_an_error_whose_text_cannot_be_made_has_its_type():
+    class Wordless(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert place_of(Wordless()) == "Wordless: a Wordless"

@@ -77,11 +77,19 @@ def test_an_interrupted_run_is_gone_on_with(tiny: Path) -> None:
 def test_quick_runs_begin_anew_and_fail_by_direction(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = tiny.parent / "runs" / "tiny-quick"
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").write_text("mine")
+    assert command("tiny", "--quick", "--out", tiny, "--workers", 1) == 2
+    assert "holds files that fedref did not write" in capsys.readouterr().err
+    (folder / "thesis.txt").unlink()  # and nothing else is there
+    (folder / ".fedref-quick").touch()
+    (folder / "old").write_text("of an earlier run")
     code = command("tiny", "--quick", "--out", tiny, "--workers", 1)
     assert code == 1  # no method is above itself
     assert capsys.readouterr().out.startswith("FAILS: FedProx is above FedAvg, Digits: 0.00")
     assert not tiny.exists()
-    folder = tiny.parent / "runs" / "tiny-quick"
+    assert not (folder / "old").exists()
     with (folder / "one" / "metrics.csv").open() as file:
         assert {row["round"] for row in csv.DictReader(file)} == {"0", "1"}
     assert (folder / "results" / "README.md").exists()

@@ -18,21 +18,14 @@ FEDREF = f"""\
 }}"""
 
 
-def read_papers() -> dict[str, list[str]]:
-    """Return {file of fedref/algorithms, without .py: the BibTeX entries of its papers}."""
-    papers: dict[str, list[str]] = {}
-    for entry in re.split(r"\n\n", (files("fedref.algorithms") / "papers.bib").read_text("utf-8")):
-        for stems in re.findall(r"^  keywords = \{(.*)\},$", entry, re.MULTILINE):
-            for stem in stems.split(", "):
-                papers.setdefault(stem, []).append(entry.strip())
-    return papers
-
-
 def papers_of(algorithm: type[AnyAlgorithm]) -> list[str]:
     """Return the entries of an algorithm's file, or of the file of the class that it extends."""
-    papers = read_papers()
-    stems = (cls.__module__.rpartition(".")[2] for cls in algorithm.__mro__)
-    return next((papers[stem] for stem in stems if stem in papers), [])
+    text = (files("fedref.algorithms") / "papers.bib").read_text("utf-8").strip()
+    for cls in algorithm.__mro__:
+        named = rf"^  keywords = \{{.*\b{cls.__module__.rpartition('.')[2]}\b.*\}},$"
+        if found := [entry for entry in text.split("\n\n") if re.search(named, entry, re.M)]:
+            return found
+    return []
 
 
 def cite(*cited: str) -> None:

@@ -2,15 +2,16 @@
 
 Positional parameters are arguments, keyword parameters are options, and a bool is a switch. A line
 `name : meaning` explains a parameter; the first paragraph is the description, and what follows the line of
-the first other heading ("examples", "columns", ...) stands below the options, unchanged. `settings` of a
-function names further options by group; `below` is a function that returns more text for the end.
+the first other heading ("examples", "columns", ...) stands below the options, unchanged. A parameter whose
+default is a dataclass has an option for each field. `settings` of a function names further options by
+group; `below` is a function that returns more text for the end.
 """
 
 import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, is_dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,17 +23,12 @@ from fedref.boundary.values import Entry, literal, schema, with_dashes
 
 Function = Callable[..., Any]
 HELP_WIDTH = 100
+
 #: What a parameter means in all commands that have it; a command's docstring may say something else.
 COMMON = {
     "data_dir": "the folder of data sets, as DIR/NAME/... (default: that of the environment variable "
     "FEDREF_DATA)",
     "set": "KEY=VALUE, as split.users=10; may be given several times",
-    "workers": "processes that share the run",
-    "threads": "threads for the clients of a round where the model is large (default: the processors, "
-    "divided by the workers); 1: none",
-    "checkpoint_every": "seconds between checkpoints; 0: after every round",
-    "quiet": "no progress, no table",
-    "json": "one line of JSON per round on standard output",
 }
 #: What stands for a value in the help, by the parameter's name or its type.
 FORMS: Mapping[Any, str] = {
@@ -74,12 +70,11 @@ class Parser(argparse.ArgumentParser):
 
 def key_of(name: str, of_a_run: bool) -> str:
     """Return the key of --set that an unknown option stands for: "split.users" for "users", or ""."""
-    from fedref.algorithms import HYPERPARAMETERS
     from fedref.lab.datasets.rules import RULES
-    from fedref.lab.experiments.config import TABLES, Experiment
+    from fedref.lab.experiments.config import TABLES, setting_entries
 
     field = name.replace("-", "_")
-    if of_a_run and field in {f.name for f in fields(Experiment)} | HYPERPARAMETERS.keys():
+    if of_a_run and field in setting_entries():
         return name
     if any(hasattr(rule, field) for rule in RULES.values()):
         return f"split.{name}"
@@ -116,9 +111,10 @@ def fill_parser(parser: argparse.ArgumentParser, function: Function) -> None:
     parser.epilog = "\n\n".join(filter(None, [*(t.rstrip() for t in further[1:]), more])) or None
     parser.set_defaults(function=function)
     kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
-    group: Any = parser
     for name, entry in schema(function).items():
-        add_parameter(group, entry, kinds[name])
+        inside = schema(entry.kind).values() if is_dataclass(entry.default) else [entry]
+        for one in inside:
+            add_parameter(parser, one, kinds[name])
     for title, entries in getattr(function, "settings", {}).items():
         group = parser.add_argument_group(title)
         for entry in entries:
@@ -174,10 +170,14 @@ def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -
         elif used:
             fill_parser(sub, getattr(import_module(module), function))
     values = vars(parser.parse_args(words))
-    called, _ = values.pop("function"), values.pop("version")
-    several = inspect.Parameter.VAR_POSITIONAL
-    kinds = {name: p.kind for name, p in inspect.signature(called).parameters.items()}
-    first = [word for name, kind in kinds.items() if kind is several for word in values.pop(name)]
+    called, first = values.pop("function"), []
+    del values["version"]
+    for name, parameter in inspect.signature(called).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            first = values.pop(name)
+        elif is_dataclass(cls := type(parameter.default)):
+            inside = {key: values.pop(key) for key in schema(cls) if key in values}
+            values[name] = cls(**inside)
     return partial(called, *first, **values)
 
 

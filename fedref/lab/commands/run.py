@@ -2,11 +2,13 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from textwrap import fill, indent
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
@@ -18,8 +20,8 @@ from fedref.lab.datasets.describe import label_note
 from fedref.lab.experiments import config, names, run_directory
 from fedref.lab.experiments.config import Experiment, naming
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
-from fedref.lab.experiments.progress import Progress, console_progress
-from fedref.lab.experiments.results import Run, columns_help, idle_rounds
+from fedref.lab.experiments.progress import SILENT, Progress, console_progress
+from fedref.lab.experiments.results import columns_help, idle_rounds
 from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.unit import Record, Unit, check_many, count_work, units
 from fedref.models import MODELS
@@ -29,8 +31,33 @@ DIVERGED = 3
 FLAGS = (
     "rounds", "clients_per_round", "epochs", "steps", "batch_size", "dtype", "lr", "alpha", "beta", "mu",
 )  # fmt: skip
-Workers = Annotated[int, Bounds(1)]
-Seconds = Annotated[float, Bounds(0)]
+
+
+@dataclass(frozen=True)
+class How:
+    """How the units of a run are completed, and what is told of it; no number depends on it."""
+
+    data_dir: Path | None = None
+    workers: Annotated[int, Bounds(1)] = 1
+    threads: Annotated[int, Bounds(1)] | None = None
+    checkpoint_every: Annotated[float, Bounds(0)] = 10.0
+    quiet: bool = False
+    json: bool = False
+    meanings: ClassVar[Mapping[str, str]] = {
+        "workers": "processes that share the run",
+        "threads": "threads for the clients of a round where the model is large (default: the "
+        "processors, divided by the workers); 1: none",
+        "checkpoint_every": "seconds between checkpoints; 0: after every round",
+        "quiet": "no progress, no table",
+        "json": "one line of JSON per round on standard output",
+    }
+
+    @property
+    def silent(self) -> bool:
+        return self.quiet or self.json
+
+
+USUAL = How()
 
 
 def run(
@@ -46,12 +73,7 @@ def run(
     list: bool = False,
     dry_run: bool = False,
     many: bool = False,
-    data_dir: Path | None = None,
-    workers: Workers = 1,
-    threads: Workers | None = None,
-    checkpoint_every: Seconds = 10.0,
-    quiet: bool = False,
-    json: bool = False,
+    how: How = USUAL,
     **settings: Any,
 ) -> int:
     """Train algorithms on the same clients and the same mini-batches, and compare them.
@@ -105,60 +127,39 @@ def run(
         print(config.toml_text(experiment), end="")
         return 0
     check_many(experiment, many)
-    silent = quiet or json
-    how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
     with ExitStack() as stack:
         with naming(files[0] if files else ""):
-            progress = report_on(experiment, quiet or dry_run, json, stack)
-            loader, tell = Loader(data_dir, phase=progress.phase), progress.message
-            experiment = resolve_experiment(
-                experiment, loader, (lambda text: None) if silent else tell
-            )
+            progress = report_on(experiment, how if not dry_run else How(quiet=True), stack)
+            loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
+            notes = SILENT.message if how.silent else tell
+            experiment = resolve_experiment(experiment, loader, notes)
         if dry_run:
             if out is not None:
                 run_directory.is_begun(experiment, out)  # or refused
-            if not quiet:
+            if not how.quiet:
                 print(config.toml_text(experiment), end="")
                 say(count_work(experiment))
             return 0
-        if out is None:
-            out = run_directory.new_directory(experiment.name)
-        path = out.absolute()  # an algorithm may change the working directory
+        out = out or run_directory.new_directory(experiment.name)
         with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
             run_directory.begin_run(experiment, out, tell)
-            if not silent:
+            if not how.silent:
                 tell(f"results go to {out}/")
                 first = load_experiment(units(experiment)[0].experiment, loader)
                 note = label_note(first.whole.source, first.model.labels)
                 if note and experiment.classes == "all":  # each client's own count from 0
                     tell(note)
-            done = execute(experiment, path, loader=loader, progress=progress, **how)
-            stack.close()
-            return show(done, path, out, silent)
+            return complete(experiment, out, how, loader, progress, stack)
 
 
-def resume(
-    directory: Path,
-    *,
-    data_dir: Path | None = None,
-    changed_code: bool = False,
-    workers: Workers = 1,
-    threads: Workers | None = None,
-    checkpoint_every: Seconds = 10.0,
-    quiet: bool = False,
-    json: bool = False,
-) -> int:
+def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> int:
     """Go on with a run from what its units have saved.
     The files become byte-identical to those of a run that was never interrupted.
 
-    directory : the run directory
-    data_dir : the folder of data sets; if the run had a --data-dir, give it again: it is not saved
+    directory : the run directory; if the run had a --data-dir, give it again: it is not saved
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
-    path = directory.absolute()  # an algorithm may change the working directory
-    how: dict[str, Any] = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    how["changed_code"] = changed_code
     with (
         run_directory.hold_directory(directory),
         run_directory.disk_errors(directory, resumable=True),
@@ -166,29 +167,34 @@ def resume(
     ):
         if differs := run_directory.compare_environment(directory):
             say(f"{directory}: {differs}")
-        progress = report_on(experiment, quiet, json, stack)
-        loader = Loader(data_dir, phase=progress.phase)
-        done = execute(experiment, path, loader=loader, progress=progress, **how)
-        stack.close()
-        return show(done, path, directory, quiet or json)
+        progress = report_on(experiment, how, stack)
+        loader = Loader(how.data_dir, phase=progress.phase)
+        return complete(experiment, directory, how, loader, progress, stack, changed_code)
 
 
-def report_on(experiment: Experiment, quiet: bool, as_json: bool, stack: ExitStack) -> Progress:
+def report_on(experiment: Experiment, how: How, stack: ExitStack) -> Progress:
     """Return what tells how far a run is, until the stack is closed."""
-    if as_json:
-        return Progress(print_json_line, say)
-    return (
-        Progress(message=say) if quiet else stack.enter_context(console_progress(experiment, say))
-    )
+    if how.silent:
+        return Progress(print_json_line, say) if how.json else Progress(message=say)
+    return stack.enter_context(console_progress(experiment, say))
 
 
-def show(done: Run, directory: Path, name: Path, silent: bool) -> int:
-    """Draw the curves, print the table; return the exit code. name : the directory in the user's words."""
+def complete(
+    experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress,
+    stack: ExitStack, changed_code: bool = False,
+) -> int:  # fmt: skip
+    """Complete all units, draw the curves, print the table; return the exit code."""
     from fedref.lab import plots  # matplotlib is slow to import
 
-    plots.save(plots.curves(done.table()), directory / "curves.png")
-    if not silent:
-        files = f"{name}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+    path = out.absolute()  # an algorithm may change the working directory
+    done = execute(
+        experiment, path, loader=loader, progress=progress, workers=how.workers,
+        threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
+    )  # fmt: skip
+    stack.close()
+    plots.save(plots.curves(done.table()), path / "curves.png")
+    if not how.silent:
+        files = f"{out}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
     for unit, record in zip(done.units, done.records):
         if idle := idle_rounds(record):

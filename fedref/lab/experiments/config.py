@@ -21,7 +21,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 
@@ -44,7 +44,7 @@ from fedref.boundary.values import (
 from fedref.lab.datasets import manifest
 from fedref.lab.datasets.registry import SOURCES
 from fedref.lab.datasets.rules import RULES, parameters_of
-from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name, usual_split
+from fedref.lab.datasets.sources import is_in_memory, parse_name, usual_split
 from fedref.lab.experiments import names
 from fedref.models import FROM_DATA, Model
 from fedref.sampling import Sampling
@@ -64,7 +64,7 @@ class Experiment:
     """Everything that a run depends on. The tables are as in TOML, with underscores for dashes."""
 
     name: str = "run"
-    rounds: int = 100
+    rounds: Annotated[int, Bounds(0)] = 100
     clients_per_round: int | None = None
     epochs: int | None = None
     steps: int | None = None
@@ -72,16 +72,16 @@ class Experiment:
     sampling: str = "uniform"
     stragglers: float = 0.0
     support: float = 0.8
-    seeds: tuple[int, ...] = (0,)
-    eval_every: int = 1
-    clients_every: int | None = None
-    keep_parameters: int | None = None
+    seeds: Annotated[tuple[int, ...], Bounds(0)] = (0,)
+    eval_every: Annotated[int, Bounds(1)] = 1
+    clients_every: Annotated[int, Bounds(1)] | None = None
+    keep_parameters: Annotated[int, Bounds(1)] | None = None
     eval_train: bool = True
-    unseen: float = 0.0
-    classes: str = "all"
+    unseen: Annotated[float, Bounds(0, 1, open="high")] = 0.0
+    classes: Literal["all", "own"] = "all"
     dissimilarity: bool = False
-    dtype: str = "float64"
-    on_failure: str = "fail"
+    dtype: Literal["float64", "float32"] = "float64"
+    on_failure: Literal["fail", "drop"] = "fail"
     data: Table = field(default_factory=dict)  # name and its parameters
     split: Table = field(default_factory=dict)  # rule, seed and the rule's parameters
     model: Table = field(default_factory=dict)  # name and its parameters
@@ -112,21 +112,8 @@ class Experiment:
         "dtype": "float64 or float32",
         "on_failure": "if a client raises an error: fail, or drop it and count it",
     }
-    bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **Sampling.bounds,
-        "rounds": (0,),
-        "seeds": (0,),
-        "eval_every": (1,),
-        "clients_every": (1,),
-        "keep_parameters": (1,),
-        "unseen": Bounds(0, 1, open="high"),
-    }
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **Sampling.choices,
-        "dtype": ("float64", "float32"),
-        "classes": ("all", "own"),
-        "on_failure": ("fail", "drop"),
-    }
+    bounds: ClassVar[Mapping[str, Any]] = Sampling.bounds
+    choices: ClassVar[Mapping[str, Any]] = Sampling.choices
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -139,10 +126,8 @@ class Experiment:
                 )
         for key, values in self.sweep.items():
             if key in ("name", "seed", "seeds", "algorithms"):
-                raise ConfigError(
-                    f"sweep {key}: cannot be swept"
-                    + " (the key seeds takes several seeds without a sweep)" * ("seed" in key)
-                )
+                how = " (the key seeds takes several seeds without a sweep)" * ("seed" in key)
+                raise ConfigError(f"sweep {key}: cannot be swept{how}")
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
         self.plan_of(USUAL_COHORT)  # checks its own values
@@ -208,15 +193,11 @@ def assign_in_table(table: dict[str, Any], head: str, key: str, value: Any) -> N
         values = with_underscores(value, head)
     else:
         values = {key or NAME_KEYS[head]: value}
-    name, own = values.get(NAME_KEYS[head]), table[head]
-    if name is not None and not (isinstance(name, str) and own.get(NAME_KEYS[head]) == name):
-        own = {"users": own["users"]} if "users" in own and takes_users(name) else {}
-    table[head] = own | values
-
-
-def takes_users(rule: Any) -> bool:
-    """Return whether a split rule divides the rows over a given number of clients."""
-    return isinstance(rule, str) and hasattr(RULES.get(rule), "users")
+    name, before = values.get(NAME_KEYS[head]), table[head]
+    if name is not None and not (isinstance(name, str) and before.get(NAME_KEYS[head]) == name):
+        takes_users = isinstance(name, str) and hasattr(RULES.get(name), "users")
+        before = {"users": before["users"]} if "users" in before and takes_users else {}
+    table[head] = before | values
 
 
 def assign_algorithm(tables: dict[str, Any], key: str, value: Any) -> None:
@@ -241,7 +222,7 @@ def choose_algorithms(wanted: Any, tables: Table) -> dict[str, dict[str, Any]]:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
         words = [*itertools.chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
         labelled = dict(label_algorithm(one, tables) for one in words)
-        if len(labelled) < len({repr(one) for one in words}):
+        if len(labelled) < len({quote(one) for one in words}):
             raise ConfigError(
                 "two algorithms have the same label, expected different ones, as in "
                 "[algorithms.LABEL] or algorithms={LABEL: ...}"
@@ -250,8 +231,8 @@ def choose_algorithms(wanted: Any, tables: Table) -> dict[str, dict[str, Any]]:
     result = {}
     for label, one in wanted.items():
         if isinstance(one, Algorithm):
-            one = {"algorithm": type(one)} | {f.name: getattr(one, f.name) for f in fields(one)}
-        if isinstance(one, str | type):
+            one = {"algorithm": type(one), **own_values(one)}
+        elif isinstance(one, str | type):
             one = {"algorithm": one}
         result[str(label)] = with_underscores(as_given(one), f"algorithms.{label}")
     return result
@@ -283,14 +264,15 @@ def assign_hyperparameter(table: dict[str, Any], name: str, value: Any) -> None:
     if any(name in known for known in entries.values()):
         return
     having = {with_dashes(key) for known in entries.values() for key in known}
-    known = {*map(with_dashes, [*schema(Experiment), *HYPERPARAMETERS]), *having}
-    message = unknown("key", with_dashes(name), known)
-    if name in HYPERPARAMETERS:
-        message = f"no algorithm of this run takes {with_dashes(name)}; they take {', '.join(sorted(having))}"
-    if homes := [head for head, own in named_tables(table).items() if name in own]:
-        right = " or ".join(f"{head}.{with_dashes(name)}" for head in homes)
-        message = f"no algorithm of this run takes {with_dashes(name)}; did you mean {right}?"
-    raise ConfigError(message)
+    key, tables = with_dashes(name), named_tables(table).items()
+    homes = [f"{head}.{key}" for head, values in tables if name in values]
+    if not homes and name not in HYPERPARAMETERS:
+        known = {*map(with_dashes, [*schema(Experiment), *HYPERPARAMETERS]), *having}
+        raise ConfigError(unknown("key", key, known))
+    right = (
+        f"did you mean {' or '.join(homes)}?" if homes else f"they take {', '.join(sorted(having))}"
+    )
+    raise ConfigError(f"no algorithm of this run takes {key}; {right}")
 
 
 def refuse_list(key: str, value: Any, entry: Entry) -> None:
@@ -359,25 +341,22 @@ def complete(table: dict[str, Any]) -> Experiment:
     if not table["algorithms"]:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
     usual = {} if table.get("epochs") or table.get("steps") else {"steps": 10}
-    algorithms = {
-        label: build(
-            class_of(label, own),
-            {key: value for key, value in own.items() if key != "algorithm"},
-            f"algorithms.{label}",
-        )
-        for label, own in table["algorithms"].items()
-    }
-    for label, algorithm in algorithms.items():
-        for key in algorithm.unused:
-            if getattr(algorithm, key) != schema(type(algorithm))[key].default:
-                raise ConfigError(
-                    f"algorithms.{label} {with_dashes(key)}: it has no use for that key"
-                )
+    algorithms = {label: make_algorithm(label, own) for label, own in table["algorithms"].items()}
     tables = named_tables(table)
     name = names.default_run_name(tables["data"]["name"])
     return build(
         Experiment, {"name": name, **table, **usual, **tables, "algorithms": algorithms}, ""
     )
+
+
+def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
+    """Make the algorithm of [algorithms.LABEL]; refuse a value for a key that it does not use."""
+    values = {key: value for key, value in table.items() if key != "algorithm"}
+    algorithm: AnyAlgorithm = build(class_of(label, table), values, f"algorithms.{label}")
+    for key in algorithm.unused:
+        if getattr(algorithm, key) != schema(type(algorithm))[key].default:
+            raise ConfigError(f"algorithms.{label} {with_dashes(key)}: it has no use for that key")
+    return algorithm
 
 
 def class_of(label: str, table: Table) -> type[AnyAlgorithm]:
@@ -389,16 +368,13 @@ def named_tables(table: Table) -> dict[str, dict[str, Any]]:
     data = {"name": "digits"} | table["data"]
     name = data["name"].partition("(")[0].strip() if isinstance(data["name"], str) else ""
     usual: dict[str, Any] = {
+        "data": data,
         "split": {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})},
         "model": {"name": USUAL_MODEL.get(name, "logistic")},
     }
-    for head in usual:
+    for head in ("split", "model"):
         assign_in_table(usual, head, "", table[head])
-    return {
-        "data": data_table(data),
-        "split": split_table(usual["split"]),
-        "model": model_table(usual["model"]),
-    }
+    return {head: TABLE_OF[head](usual[head]) for head in usual}
 
 
 def data_table(table: Table) -> dict[str, Any]:
@@ -420,33 +396,35 @@ def data_table(table: Table) -> dict[str, Any]:
 
 def split_table(table: Table) -> dict[str, Any]:
     """Return [split] with every parameter of its rule; None: it depends on the data."""
-    rule = Entry("rule", str).check(table["rule"], "split")
+    rule, seed = Entry("rule", str).check(table["rule"], "split"), table.get("seed", 0)
     rest = {key: value for key, value in table.items() if key not in ("rule", "seed")}
     if rule.endswith(".json"):  # a manifest
-        if len(table) > 1:
-            more = ", ".join(with_dashes(key) for key in table if key != "rule")
-            raise ConfigError(f"split {rule} is a manifest and takes no parameter, got {more}")
+        refuse_more(f"split {rule} is a manifest and", [key for key in table if key != "rule"])
         return {"rule": rule}
-    seed = table.get("seed", 0)  # or that of the run
     seed = seed if seed == "run" else Entry("seed", int).check(seed, "split")
     return {"rule": rule, "seed": seed, **parameters_of(rule, rest)}
 
 
 def model_table(table: Table) -> dict[str, Any]:
     """Return [model] with every value that does not depend on the data."""
-    rest = {key: value for key, value in table.items() if key != "name"}
-    if isinstance(table["name"], Model):
-        if rest:
-            more = ", ".join(map(with_dashes, rest))
-            raise ConfigError(
-                f"the model is a {type(table['name']).__name__} and takes no {more} in [model]"
-            )
+    name, rest = table["name"], {key: value for key, value in table.items() if key != "name"}
+    if isinstance(name, Model):
+        refuse_more(f"the model is a {type(name).__name__} and", rest)
         return dict(table)
-    cls = names.find_class("model", table["name"])
-    given = check_table(cls, rest, f"model {names.importable_name(table['name'])}", FROM_DATA)
-    usual = {f.name: f.default for f in fields(cls) if f.name not in FROM_DATA}
+    cls = names.find_class("model", name)
+    given = check_table(cls, rest, f"model {names.importable_name(name)}", FROM_DATA)
+    usual = {name: entry.default for name, entry in schema(cls).items() if name not in FROM_DATA}
     known = {key: value for key, value in usual.items() if value is not MISSING}
-    return {"name": table["name"], **known, **given}
+    return {"name": name, **known, **given}
+
+
+def refuse_more(what: str, keys: Iterable[str]) -> None:
+    """Refuse keys beside something that takes none."""
+    if more := ", ".join(map(with_dashes, keys)):
+        raise ConfigError(f"{what} takes no parameter, got {more}")
+
+
+TABLE_OF = {"data": data_table, "split": split_table, "model": model_table}
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -501,31 +479,32 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     settings = [(key, value) for key, value in settings if value is not None]
     if isinstance(what, list | type | Algorithm) or (isinstance(what, str) and what in ALGORITHMS):
         if "algorithms" in dict(settings):
-            raise ConfigError(f"{what} and other algorithms are given, expected one of them")
+            raise ConfigError(f"{quote(what)} and other algorithms are given, expected one of them")
         what, settings = None, [("algorithms", what), *settings]
-    check_data(dict(settings).get("data"))
+    data = dict(settings).get("data", "digits")
+    if isinstance(data, Mapping) and not is_in_memory(data):
+        arrays = ", ".join(
+            key for key, x in data.items() if key != "name" and getattr(x, "ndim", 0)
+        )
+        if arrays:
+            raise ConfigError(f"data is a table with the arrays {arrays}, expected X and y")
+    elif not isinstance(data, str) and not is_in_memory(data):
+        names.find_function(data)  # refuses what is none
     settings += data_of_manifest(dict(settings))
     if isinstance(what, Experiment):
-        base = {f.name: getattr(what, f.name) for f in fields(what)}
+        base = own_values(what)
     elif isinstance(what, Mapping):
         base = with_underscores(what, "the experiment")
-    elif what is not None:
+    elif what is None:
+        base = built_in_table(data)
+    elif isinstance(what, str | Path):
         base = {"name": Path(what).stem, **read(Path(what))}
     else:
-        base = built_in_table(dict(settings).get("data", "digits"))
+        raise ConfigError(
+            f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
+        )
     with naming(what if isinstance(what, str | Path) else ""):
         return experiment_of(base.items(), settings)
-
-
-def check_data(data: Any) -> None:
-    """Refuse data that are neither named nor arrays."""
-    if data is None or isinstance(data, str) or callable(data) or is_in_memory(data):
-        return
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"data is a {type(data).__name__}, expected a name, a path, {IN_MEMORY}")
-    arrays = [key for key, given in data.items() if key != "name" and getattr(given, "ndim", 0)]
-    if arrays:
-        raise ConfigError(f"data is a table with the arrays {', '.join(arrays)}, expected X and y")
 
 
 def built_in_table(data: Any = "digits") -> dict[str, Any]:
@@ -551,32 +530,30 @@ def data_of_manifest(settings: Table) -> list[tuple[str, Any]]:
     return []
 
 
+def own_values(instance: Any) -> dict[str, Any]:
+    """Return the values of an experiment, an algorithm or a model, by their keys."""
+    return {name: getattr(instance, name) for name in schema(type(instance))}
+
+
 def toml_text(experiment: Experiment) -> str:
     """Return config.toml as text: every value. Reading it back gives the same experiment."""
 
     def table(values: Table) -> dict[str, Any]:
-        return {
-            with_dashes(key): as_toml(value) for key, value in values.items() if value is not None
-        }
+        return {with_dashes(key): as_toml(x) for key, x in values.items() if x is not None}
 
     def as_toml(value: Any) -> Any:
         value = value if is_in_memory(value) else plain(value)
         kept = isinstance(value, bool | int | float | str | list | dict)
         return value if kept and not is_in_memory(value) else names.importable_name(value)
 
-    own = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
+    own = own_values(experiment)
     document = table({key: value for key, value in own.items() if key not in TABLES})
     document |= {head: table(own[head]) for head in NAME_KEYS}
     if isinstance(model := experiment.model["name"], Model):
-        values = {f.name: getattr(model, f.name) for f in schema(type(model)).values()}
-        document["model"] |= table({k: v for k, v in values.items() if k not in FROM_DATA})
+        sizes = dict.fromkeys(FROM_DATA)
+        document["model"] |= table(own_values(model) | sizes)
     document["algorithms"] = {
-        label: table(
-            {
-                "algorithm": algorithm,
-                **{f.name: getattr(algorithm, f.name) for f in fields(algorithm)},
-            }
-        )
+        label: table({"algorithm": algorithm, **own_values(algorithm)})
         for label, algorithm in experiment.algorithms.items()
     }
     if experiment.sweep:
@@ -605,9 +582,8 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
     """Return the experiment at one point of its sweep."""
     if not experiment.sweep:
         return experiment
-    own = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
     with naming(f"sweep {quote(point)}"):
-        return experiment_of((own | {"sweep": {}}).items(), point.items())
+        return experiment_of((own_values(experiment) | {"sweep": {}}).items(), point.items())
 
 
 def concerns(key: str, label: str, algorithm: AnyAlgorithm) -> bool:

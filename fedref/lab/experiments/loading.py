@@ -5,6 +5,7 @@ What cannot be trained on is refused here, in one line, before any work.
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,8 @@ class Loader:
     def source(self, data: Table) -> Source | Federation:
         """Return the rows of [data], or a Federation if they are divided over clients already."""
         self.phase("loading")
-        source: Source | Federation = self.load_once(
-            key_of(data), lambda: source_of(data, self.data_dir)
-        )
+        make = partial(source_of, data, self.data_dir)
+        source: Source | Federation = self.load_once(key_of(data), make)
         self.phase("splitting")
         return source
 
@@ -65,32 +65,27 @@ class Loader:
     def split_source(self, data: Table, table: dict[str, Any]) -> Federation:
         rule = table.pop("rule")
         if rule.endswith(".json"):  # a manifest names its data, which may be in a file's folder
-            here = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
-            return from_manifest(rule, here)
+            folder = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
+            return from_manifest(rule, folder)
         source = self.source(data)
-        if rule == "natural" and is_in_memory(data["name"]) and source_client(source) is None:
+        if isinstance(source, Federation):
+            share, seed = table.get("validation"), table["seed"]
+            return with_validation(source, share, seed) if share else source
+        if rule == "natural" and is_in_memory(data["name"]) and source.client is None:
             raise ConfigError(
                 "data has no clients: expected data=(X, y, client), or client beside X and y, or a rule "
                 'that divides the rows, such as split="iid"'
             )
-        if isinstance(source, Federation):
-            share, seed = table.get("validation"), table["seed"]
-            return with_validation(source, share, seed) if share else source
         given = {key: value for key, value in table.items() if value is not None}
         return split(rule, source, given.pop("seed"), **given)
-
-
-def source_client(source: Source | Federation) -> Array | None:
-    """Return whose rows a source holds; of a Federation, which is divided, any array."""
-    return source.test.rows if isinstance(source, Federation) else source.client
 
 
 def key_of(*tables: Table) -> str:
     """Return a key that is equal for tables of the same values; objects differ by identity."""
 
     def key(value: Any) -> Any:
-        named = callable(value) or is_in_memory(value) or isinstance(value, Model)
-        return id(value) if named else repr(value)
+        is_object = callable(value) or is_in_memory(value) or isinstance(value, Model)
+        return id(value) if is_object else repr(value)
 
     return repr([{name: key(value) for name, value in table.items()} for table in tables])
 
@@ -130,14 +125,10 @@ def make_model(table: Table, source: Source) -> Model:
         raise ConfigError(
             f"{shown} takes {known.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
         )
-    if isinstance(name, Model):
-        model = name
-        if model.features != source.X.shape[1]:
-            raise ConfigError(
-                f"{shown} takes {model.features} features, but {source.name} has {source.X.shape[1]}"
-            )
-    else:
-        model = fill_model(known, table, source, shown)
+    model = name if isinstance(name, Model) else fill_model(known, table, source, shown)
+    p = source.X.shape[1]
+    if isinstance(name, Model) and model.features != p:
+        raise ConfigError(f"{shown} takes {model.features} features, but {source.name} has {p}")
     if model.labels:
         refuse_real(source, shown)
     return model
@@ -155,13 +146,13 @@ def fill_model(cls: Any, table: Table, source: Source, shown: str) -> Model:
     given = {f.name: sizes[f.name]() for f in fields(cls) if f.name in FROM_DATA}
     if None in given.values():
         raise ConfigError(f"{shown} needs images, and {source.name} has none")
-    own = {key: value for key, value in table.items() if key != "name"}
-    for name, entry in schema(cls).items():
-        if entry.default is MISSING and name not in {*given, *own}:
-            raise ConfigError(
-                f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
-            )
-    model: Model = build(cls, own, shown, **given)
+    rest = {key: value for key, value in table.items() if key != "name"}
+    needed = {name for name, entry in schema(cls).items() if entry.default is MISSING}
+    for name in sorted(needed - {*given, *rest}):
+        raise ConfigError(
+            f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
+        )
+    model: Model = build(cls, rest, shown, **given)
     return model
 
 
@@ -263,7 +254,7 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     e, loader = experiment, loader or Loader()
     rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
     key = key_of(e.data, split_of(e), e.model, rest)
-    loaded: LoadedExperiment = loader.load_once(key, lambda: load_all(experiment, loader))
+    loaded: LoadedExperiment = loader.load_once(key, partial(load_all, e, loader))
     wanted, clients = e.clients_per_round or 1, loaded.federation.clients
     if wanted > clients and not all(algorithm.pooled for algorithm in e.algorithms.values()):
         raise ConfigError(

@@ -19,7 +19,7 @@ from typing import Any
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import FOREIGN, ConfigError, unknown
-from fedref.boundary.values import Entry
+from fedref.boundary.values import Entry, quote
 from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.lab.experiments import torch_model
 from fedref.models import MODELS, Model
@@ -96,7 +96,7 @@ def find_function(name: Any) -> Any:
         return None
     function = import_name(value)
     if not callable(function):
-        raise ConfigError(f"data set {name} is {function!r}, expected a function")
+        raise ConfigError(f"data set {name} is {quote(function)}, expected a function")
     return function
 
 
@@ -115,59 +115,53 @@ def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
 
     They have the names and the values, and do nothing: a run is read without its code.
     """
-
-    def stand_in(base: Any, own: Mapping[str, Any], key: str) -> dict[str, Any]:
-        module, colon, qualified = str(own.get(key, "")).partition(":")
-        if not MODULE_NAME.fullmatch(module + colon + qualified):
-            return dict(own)
-        values = {name.replace("-", "_"): value for name, value in own.items() if name != key}
-        names = {"__module__": module, "__qualname__": qualified, "usual_bounds": ()}
-        if base is None:
-            one: Any = lambda: None  # noqa: E731
-            vars(one)["__signature__"] = inspect.Signature(
-                [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in values]
-            )
-            one.__module__, one.__qualname__ = module, qualified
-        else:
-            known = getattr(base, "__dataclass_fields__", ())
-            missing = dict.fromkeys(getattr(base, "__abstractmethods__", ()))
-            new = [
-                (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
-                for name, value in values.items() if name not in known
-            ]  # fmt: skip
-            last = qualified.rpartition(".")[2]
-            one = make_dataclass(last, new, bases=(base,), frozen=True, namespace=names | missing)
-        return {**own, key: one}
-
     algorithms = {
-        label: stand_in(Algorithm, own, "algorithm")
-        for label, own in table.get("algorithms", {}).items()
+        label: with_stand_in(values, "algorithm", Algorithm)
+        for label, values in table.get("algorithms", {}).items()
     }
     data, model = table.get("data", {}), table.get("model", {})
-    more = {"data": stand_in(None, data, "name"), "model": stand_in(Model, model, "name")}
+    more = {"data": with_stand_in(data, "name"), "model": with_stand_in(model, "name", Model)}
     return {**table, "algorithms": algorithms, **more}
+
+
+def with_stand_in(table: Mapping[str, Any], key: str, base: Any = None) -> dict[str, Any]:
+    """Return a table whose MODULE:NAME is replaced by a class, or without a base by a function."""
+    if not MODULE_NAME.fullmatch(str(table.get(key, ""))):
+        return dict(table)
+    module, _, qualified = table[key].partition(":")
+    values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
+    if base is None:
+        made: Any = lambda: None  # noqa: E731
+        kind = inspect.Parameter.KEYWORD_ONLY
+        made.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in values])
+    else:
+        inherited = getattr(base, "__dataclass_fields__", ())
+        new = [
+            (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
+            for name, value in values.items() if name not in inherited
+        ]  # fmt: skip
+        more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
+        made = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
+    made.__module__, made.__qualname__ = module, qualified
+    return {**table, key: made}
 
 
 def require_importable(*things: Any) -> None:
     """Refuse objects that config.toml cannot name, because the run could not be resumed."""
     for thing in things:
         name = importable_name(thing)
-        if torch_model.is_module(thing) and not inspect.isclass(thing):
-            raise ConfigError(
-                f"an object of {name} has no name for config.toml, so the run could not be resumed; "
-                "expected its class, MODULE:NAME of the object, or no `out`"
-            )
         hidden = name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name
         if is_in_memory(thing):
-            raise ConfigError(
-                "data given as arrays have no name for config.toml, so the run could not be resumed; "
-                "expected a file or a MODULE:FUNCTION that returns them, or no `out`"
-            )
-        if hidden and not isinstance(thing, str):
-            raise ConfigError(
-                f"{name} cannot be imported again, so the run could not be resumed; expected it at "
-                "the top of a module, or no `out`"
-            )
+            what = "data given as arrays have no name for config.toml"
+            right = "a file or a MODULE:FUNCTION that returns them"
+        elif torch_model.is_module(thing) and not inspect.isclass(thing):
+            what = f"an object of {name} has no name for config.toml"
+            right = "its class, MODULE:NAME of the object"
+        elif hidden and not isinstance(thing, str):
+            what, right = f"{name} cannot be imported again", "it at the top of a module"
+        else:
+            continue
+        raise ConfigError(f"{what}, so the run could not be resumed; expected {right}, or no `out`")
 
 
 def own_code(things: Iterable[Any]) -> dict[str, str]:
@@ -185,8 +179,8 @@ def own_code(things: Iterable[Any]) -> dict[str, str]:
 def imported_by(name: str, seen: set[str]) -> Iterator[str]:
     """Yield a user's module, and the user's modules that it, and what it imports, has names of."""
     module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if name in seen or not file or file.startswith(FOREIGN):
+    file = vars(module).get("__file__") if inspect.ismodule(module) else None  # no `__getattr__`
+    if name in seen or not isinstance(file, str) or file.startswith(FOREIGN):
         return
     seen.add(name)
     yield name

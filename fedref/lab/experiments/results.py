@@ -7,7 +7,7 @@ files, the summary, the notebook's view and data frames are functions of them.
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from itertools import pairwise
@@ -21,9 +21,12 @@ from fedref.algorithm import State
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import Content, write_atomically
 from fedref.lab import plots
+from fedref.lab.datasets import manifest_of
+from fedref.lab.datasets.formats.arrays import fingerprint
+from fedref.lab.datasets.sources import from_memory, is_in_memory
 from fedref.lab.experiments import run_directory
-from fedref.lab.experiments.config import Experiment, read_experiment
-from fedref.lab.experiments.loading import key_of
+from fedref.lab.experiments.config import Experiment, read_experiment, spell_key
+from fedref.lab.experiments.names import importable_name
 from fedref.lab.experiments.summary import (
     SENT,
     Difference,
@@ -45,6 +48,7 @@ from fedref.lab.plots.tables import (
     order_columns,
 )
 from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation
 from fedref.rounds.metrics import (
     CLIENTS,
     COLUMNS,
@@ -104,10 +108,14 @@ class Run(NamedTuple):
         """Sentences on what ± does not hold, and on the choice of a point of the sweep."""
         texts = list[str]()
         points = Counter(label for label, _ in {(unit.label, unit.title) for unit in self.units})
-        if len(self.experiment.seeds) > 1 and self.experiment.split.get("seed") != "run":
+        follows, seeds = self.experiment.split.get("seed"), self.experiment.seeds
+        if len(seeds) > 1 and follows == "run":
+            texts.append(f"Each seed has its own split; split.json is that of seed {seeds[0]}.")
+        elif len(seeds) > 1:
+            hint = ": with --set split.seed=run it follows the seed" * (follows is not None)
             texts.append(
-                "± holds start, cohorts and batches, not the split, which is the same in all seeds: with "
-                "--set split.seed=run it follows the seed."
+                "± holds start, cohorts and batches, not the split, which is the same in all "
+                f"seeds{hint}."
             )
         for unit, record in zip(self.units, self.records):
             losses = [row["train_loss"] for row in record.rows if row.get("train_loss") is not None]
@@ -237,23 +245,20 @@ class Run(NamedTuple):
         (None: this one; other=None: the same label). column : of summary.csv.
         """
         second = run or self
-        data = [key_of(r.experiment.data, r.experiment.split) for r in (self, second)]
-        if data[0] != data[1]:
+        if data_of(self.experiment) != data_of(second.experiment):
             raise ConfigError("the runs have different data or splits, expected the same in both")
-        what = f"{one} − {other or one}, {column}"
         score = score_of(self.table())
         numbers = self.series(one, column, score), second.series(other or one, column, score)
         scale = SUMMARY[column.removesuffix("_clients")].scale or score.scale
-        return paired_difference(*numbers, what, scale)
+        return paired_difference(*numbers, f"{one} − {other or one}, {column}", scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
         """Return seed → the number in a column of summary.csv, of a label or a title."""
         groups = group_rows(self.table())
-        titles = {unit.title for unit in self.units if name in (unit.label, unit.title)}
-        if len(titles) != 1:
-            some = ", ".join(sorted(titles)) or ", ".join(groups)
-            what = f"{name} has several points" if titles else f"no algorithm is called {name}"
-            raise ConfigError(f"{what}, expected one of {some}")
+        titles = {unit.title for unit, _ in self.units_of(name)}
+        if len(titles) > 1:
+            some = ", ".join(sorted(titles))
+            raise ConfigError(f"{name} has several points, expected one of {some}")
         numbers = {seed: numbers_of(rows, score) for seed, rows in groups[titles.pop()].items()}
         for known in numbers.values():
             if column not in known:
@@ -284,16 +289,20 @@ class Run(NamedTuple):
     def units_of(
         self, label: str | None = None, seed: int | None = None, **point: Any
     ) -> list[tuple[Unit, Record]]:
-        """Return the units of an algorithm (None: all) with a seed and these values of the sweep."""
+        """Return the units of an algorithm (None: all) with a seed and these values of the sweep.
+
+        label : also a title, as "per-fedavg (alpha=0.1)".
+        """
+        wanted = {spell_key(key): value for key, value in point.items()}
         pairs = [
             (unit, record)
             for unit, record in zip(self.units, self.records)
-            if label in (None, unit.label) and seed in (None, unit.seed)
-            if point.items() <= {**unit.point, **underscored(unit.point)}.items()
+            if label in (None, unit.label, unit.title) and seed in (None, unit.seed)
+            if wanted.items() <= unit.point.items()
         ]
         if not pairs:
-            wanted = {"algorithm": label, "seed": seed} | point
-            words = ", ".join(f"{k}={v}" for k, v in wanted.items() if v is not None)
+            asked = {"algorithm": label, "seed": seed, **point}.items()
+            words = ", ".join(f"{key}={value}" for key, value in asked if value is not None)
             known = [unit.name for unit in self.units[:SHOWN]]
             raise ConfigError(f"no unit has {words}, expected one of {', '.join(known)}")
         return pairs
@@ -398,9 +407,18 @@ def load_run(directory: str | Path, code: bool = True) -> Run:
     return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
 
 
-def underscored(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point of a sweep with keys as Python spells them."""
-    return {key.replace("-", "_"): value for key, value in point.items()}
+def data_of(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return [data] and [split], equal for equal arrays and for functions of the same name."""
+    name: Any = experiment.data["name"]
+    if is_in_memory(name):
+        made = from_memory(name, "data")
+        if isinstance(made, Federation):
+            name = manifest_of(made)["sha256"]
+        else:
+            name = fingerprint(made.X, made.y, made.client)
+    elif callable(name):
+        name = importable_name(name)
+    return [{**experiment.data, "name": name}, dict(experiment.split)]
 
 
 def client_rows(record: Record) -> Iterator[Row]:

@@ -11,13 +11,9 @@ from fedref.lab.plots.tables import Row, Table, extremes
 from fedref.models.numerics import Array
 from fedref.rounds.metrics import PERCENT, SUMMARY, Column
 
-#: Columns of summary.csv whose numbers are those of the last round: the column of metrics.csv.
-LAST = {
-    "unseen": "unseen_accuracy", "unseen_clients": "unseen_accuracy_mean",
-    "validation_accuracy": "validation_accuracy", "validation_loss": "validation_loss",
-    "test_loss": "test_loss", "bytes_down": "bytes_down", "bytes_up": "bytes_up",
-}  # fmt: skip
 SENT = ("bytes_down", "bytes_up")
+#: The ends of names in summary.csv, and those of the same numbers in metrics.csv.
+ENDS = {"": "", "_clients": "_mean"}
 
 
 class Score(NamedTuple):
@@ -36,14 +32,16 @@ def score_of(table: Table) -> Score:
 
 def numbers_of(rows: Table, score: Score) -> dict[str, float]:
     """Return the numbers of one unit, by the columns of summary.csv."""
-    found = dict[str, float]()
-    for end, column in (("", score.column), ("_clients", f"{score.column}_mean")):
+    numbers = dict[str, float]()
+    for end, mean in ENDS.items():
         names = (f"{name}{end}" for name in ("average", score.best, "final"))
-        found |= zip(names, extremes(rows, column, score.best))
-    for name, column in LAST.items():
-        if column in rows and (score.scale == PERCENT or "accuracy" not in column):
-            found[name] = extremes(rows, column, score.best)[2]
-    return found
+        numbers |= zip(names, extremes(rows, score.column + mean, score.best))
+    for name, column in SUMMARY.items():
+        for end, mean in ENDS.items() if column.parts else [("", "")]:
+            of = (column.parts or (name,))[0] + mean
+            if of in rows and column.scale and (score.scale == PERCENT or "accuracy" not in of):
+                numbers[name + end] = extremes(rows, of)[2]
+    return numbers
 
 
 class Summary(list[Row]):
@@ -58,12 +56,9 @@ class Summary(list[Row]):
     ) -> None:
         super().__init__(rows)
         known = [name for name in self[0] if name.removesuffix("_clients") in SUMMARY]
-        usual = [
-            f"{name}{end}" for end in ("", "_clients") for name in ("average", score.best, "final")
-        ]
-        usual += [name for name in known if "unseen" in name or "validation" in name]
+        usual = [name for name in known if name != "test_loss"]
         chosen = [columns] if isinstance(columns, str) else columns
-        self.columns: list[str] = [*usual, *SENT] if chosen is None else list(chosen)
+        self.columns: list[str] = usual if chosen is None else list(chosen)
         self.score, self.best, self.digits = score, best, digits
         self.long = chosen is not None
         for name in self.columns:

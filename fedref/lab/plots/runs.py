@@ -3,7 +3,6 @@
 All take the table of a run (`Run.table()`), or of several (`join_tables`). metrics : the columns to draw.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -179,39 +178,37 @@ def last_round_over(key: str, table: Table, by: Column, others: str) -> Table:
     """
     if table[key].dtype.kind not in "iuf":
         raise ConfigError(f"{key} holds words, expected numbers for the x axis")
-    swept = {name.removeprefix("sweep.") for name in table if name.startswith("sweep.")}
     points: dict[tuple[str, float], list[dict[Any, Row]]] = {}
-    for title, seeds in group_rows(table).items():
-        label, _, point = title.partition(" (")
-        parts = re.split(r", (?![^\[]*\])", point.removesuffix(")"))  # not within a list
-        rest = [part for part in parts if part.partition("=")[0] not in swept]
-        name = f"{label} ({', '.join(rest)})" if any(rest) else label
-        lasts = {}
-        for seed, own in seeds.items():
-            known = {n: x[x == x] for n, x in own.items() if n != "renewed"}
-            lasts[seed] = {n: x[-1] for n, x in known.items() if x.size}
+    for seeds in group_rows(table).values():
+        lasts = {seed: last_values(rows) for seed, rows in seeds.items()}
         if all(key in last for last in lasts.values()):
-            x = float(next(iter(lasts.values()))[key])
-            points.setdefault((name, x), []).append(lasts)
-    rows: list[Row] = []
+            first = next(iter(lasts.values()))
+            title = first["algorithm"] + (f" ({first['run']})" if "run" in first else "")
+            points.setdefault((title, float(first[key])), []).append(lasts)
     sign = -1 if "loss" in by.title else 1
 
-    def mean_of(lasts: dict[Any, Row]) -> float:
-        return sign * float(
-            np.mean([sum(r.get(p, np.nan) for p in by.parts) for r in lasts.values()])
-        )
+    def goodness(lasts: dict[Any, Row]) -> float:
+        values = [sum(row.get(part, np.nan) for part in by.parts) for row in lasts.values()]
+        return float(np.nan_to_num(sign * np.mean(values), nan=-np.inf))
 
-    for (name, x), found in sorted(points.items(), key=lambda item: item[0][1]):
+    rows: list[Row] = []
+    for (title, x), chosen in sorted(points.items(), key=lambda item: item[0][1]):
         if others == "best":
-            found = [max(found, key=lambda lasts: np.nan_to_num(mean_of(lasts), nan=-np.inf))]
-        for seed, row in found[0].items():
-            same = [lasts[seed] for lasts in found if seed in lasts]
+            chosen = [max(chosen, key=goodness)]
+        for seed, row in chosen[0].items():
+            same = [lasts[seed] for lasts in chosen if seed in lasts]
             means = {
-                n: np.mean([r[n] for r in same if n in r])
-                for n, value in row.items() if isinstance(value, np.floating | np.integer)
+                name: np.mean([other[name] for other in same if name in other])
+                for name, value in row.items() if isinstance(value, np.floating | np.integer)
             }  # fmt: skip
-            rows.append(row | means | {"title": name, "round": x, "diverged": False})
+            rows.append(row | means | {"title": title, "round": x, "diverged": False})
     return columns_of(rows)
+
+
+def last_values(rows: Table) -> Row:
+    """Return the last value of each column of a unit that is not empty."""
+    known = {name: x[x == x] for name, x in rows.items() if name != "renewed"}
+    return {name: x[-1] for name, x in known.items() if x.size}
 
 
 def draw_curves(

@@ -31,14 +31,14 @@ def columns_of(rows: Iterable[Row], first: Iterable[str] = ()) -> Table:
 
 
 def join_tables(tables: Mapping[str, Table]) -> Table:
-    """Return the tables of several runs as one; each title then includes the name of its run."""
+    """Return the tables of several runs as one; each algorithm then has the name of its run, too."""
     rows = []
     for name, table in tables.items():
         for values in zip(*(column.tolist() for column in table.values())):
             row = dict(zip(table, values))
-            label, bracket, point = row["title"].partition(" (")
-            end = f"{point[:-1]}, {name})" if bracket else f"{name})"
-            rows.append(row | {"title": f"{label} ({end}"})
+            point = row["title"].removeprefix(row["algorithm"]).removesuffix(")")
+            title = row["algorithm"] + (f"{point}, {name})" if point else f" ({name})")
+            rows.append(row | {"title": title, "run": name})
     return columns_of(rows)
 
 

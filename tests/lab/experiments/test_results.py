@@ -144,11 +144,32 @@ def test_a_paired_difference_has_the_margin_of_t():
     assert "(one seed: no margin)" in str(alone.compare("fedavg", "fedprox"))
     for arguments, message in (
         (("fedprox", "fedavg"), r"fedprox has several points, expected one of fedprox \(mu=0"),
-        (("fedavg", "apfl"), "no algorithm is called apfl"),
+        (("fedavg", "apfl"), "no unit has algorithm=apfl, expected one of fedavg"),
         (("fedavg", None, alone), "different data or splits"),
     ):
         with pytest.raises(fedref.ConfigError, match=message):
             run.compare(*arguments[:2], **({"run": arguments[2]} if len(arguments) > 2 else {}))
+
+
+def test_runs_on_equal_arrays_are_compared():
+    one, equal, other = (
+        fedref.run(data=arrays(scale), algorithm="fedavg", rounds=1) for scale in (1.0, 1.0, 2.0)
+    )
+    assert one.compare("fedavg", run=equal).mean == 0
+    with pytest.raises(fedref.ConfigError, match="different data or splits"):
+        one.compare("fedavg", run=other)
+
+
+@pytest.mark.parametrize(
+    ("seed", "noted"),
+    [(0, "with --set split.seed=run it follows the seed"), ("run", "split.json is that of seed 0")],
+)
+def test_below_the_table_stands_whether_the_split_follows_the_seed(here, seed, noted):
+    split = {**document()["split"], "seed": seed}
+    run = fedref.run(document(seeds=[0, 1], split=split, rounds=1), out="a")
+    assert noted in str(run)
+    of_a_manifest = fedref.run(document(seeds=[0, 1], split="a/split.json", rounds=1))
+    assert "not the split, which is the same in all seeds.\n" in f"{of_a_manifest}\n"
 
 
 def test_pandas_has_the_same_columns_and_numbers(here):

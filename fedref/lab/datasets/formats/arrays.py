@@ -130,7 +130,7 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
 
 def as_text(values: Array, where: str, what: str) -> Array:
     """Convert Python's strings (dtype object, as in pandas) to NumPy's text; keep others."""
-    if values.dtype.kind not in "OT":
+    if values.dtype.kind != "O":
         return values
     odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)
     if odd is not None:

@@ -192,7 +192,7 @@ def numbers_or_words(
 
 def is_frame(value: Any) -> bool:
     """Return whether a value is a DataFrame, without importing pandas."""
-    return hasattr(value, "columns") and hasattr(value, "iloc")
+    return hasattr(type(value), "columns") and hasattr(type(value), "iloc")
 
 
 def from_frame(frame: Any, where: str) -> Raw:
@@ -234,5 +234,5 @@ def as_array(value: Any, where: str) -> Array:
             array = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{where}: {error}; expected rows of one length") from None
-        return array.astype(str) if array.dtype.kind == "T" else as_numbers(array)
+        return as_numbers(array.astype(object) if array.dtype.kind == "T" else array)
     return frame_features(value, range(value.shape[1]), where)
