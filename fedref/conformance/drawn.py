@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from inspect import signature
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,15 +30,8 @@ from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, serialise, suite
 from fedref.conformance.backends.reference import LOOP
 from fedref.judge import Case, answer, make_case, trace
-from fedref.judge.answer import VARIANTS
-from fedref.judge.compare import (
-    FEW_DIGITS,
-    KINK,
-    difference,
-    is_clear,
-    measure_condition,
-    tolerance,
-)
+from fedref.judge.answer import VARIANTS, try_answer
+from fedref.judge.compare import FEW_DIGITS, KINK, difference, is_clear, is_convention, tolerance
 from fedref.strategies import Draw, Trace, arrays
 
 #: Variant of the meta-gradient → the names of its inputs.
@@ -160,19 +153,10 @@ class Graded(NamedTuple):
     result: suite.Result
 
 
-def compute(case: Case) -> dict[str, Any] | None:
-    """Return the specification's answer, or None where it has none."""
-    with np.errstate(all="ignore"):
-        try:
-            return {n: np.asarray(x) for n, x in answer(case).items() if ".measured." not in n}
-        except NotImplementedError:
-            return None
-
-
 def settle(case: Case) -> Case | None:
     """Return the case with its answer; None where that is rounding alone, or of rows of zeros."""
-    outputs = compute(case)
-    if outputs is None or not any(x.any() for n, x in case.inputs.items() if n.endswith("X")):
+    outputs = try_answer(case)
+    if not outputs or not any(x.any() for n, x in case.inputs.items() if n.endswith("X")):
         return None
     required = tuple(outputs) if case.call != "evaluate" else ("losses",)
     if case.call == "client":
@@ -190,17 +174,6 @@ def settle(case: Case) -> Case | None:
     return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
 
 
-def measure(case: Case) -> float:
-    """Return the condition of a case: by how many times as much as its inputs the outputs move."""
-    fixed = "loss", ".s"  # a weight of 0 is no number to move
-    floats = {n: x for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}
-
-    def near(moved: dict[str, Any]) -> dict[str, Any]:
-        return compute(case._replace(inputs=case.inputs | moved)) or {}
-
-    return measure_condition(near, floats, case.outputs)
-
-
 def lost_digits(case: Case) -> float:
     """Return by how many units of rounding fedref's own outputs differ in longdouble."""
     double, exact = (
@@ -212,41 +185,34 @@ def lost_digits(case: Case) -> float:
     return max(difference(double[n], exact[n]) for n in floats) / EPS
 
 
-class Backend(Protocol):
-    """A `suite.BackendProcess`, or a `suite.InProcess`."""
-
-    def offers(self, call: str) -> bool: ...
-
-    def answer(self, case: Case, dtype: str) -> suite.Answer: ...
+Backend = suite.BackendProcess | suite.InProcess
 
 
 def judge(backend: Backend, case: Case, dtype: str) -> Graded | None:
     """Return the verdict on a backend's answer to a case, or None if the case does not count.
 
-    Who fails is asked again. The tolerance is measured only where it decides. At a kink a difference is
-    a remark where there is a convention, and nothing where there is none.
+    The tolerance is measured only where it decides. At a kink a difference is a remark where there is a
+    convention, and nothing where there is none.
     """
     settled = settle(case)
     if settled is None:
         return None
-    got = backend.answer(settled, dtype)
-    graded = Graded(settled, suite.grade(got, settled, dtype))
-    if graded.result.status != suite.FAILED or got.outputs is None:
-        return graded if graded.result.status != suite.NOT_OFFERED else None
-    if not suite.is_same(got, backend.answer(settled, dtype)):
-        reason = graded.result.reason or TWICE
-        return Graded(settled, graded.result._replace(reason=reason, outputs={}))
-    condition = measure(settled)
+    result = backend.grade(settled, dtype)
+    if result.status == suite.NOT_OFFERED:
+        return None
+    if not result.outputs:  # it passes, or its numbers are not what is wrong
+        return Graded(settled, result)
+    condition = suite.measure(settled)
     if not condition < KINK:
         said = suite.convention_remarks(settled)
-        passed = suite.Result(settled.name, settled.tag, suite.PASSED, remarks=said)
-        return Graded(settled, passed) if said else None
+        if said and is_convention(result.error, condition):
+            passed = suite.Result(settled.name, settled.tag, suite.PASSED, remarks=said)
+            return Graded(settled, passed)
+        return Graded(settled, result) if said else None
     condition = max(condition, lost_digits(settled))
     settled = settled._replace(tolerance=tolerance(condition))
-    return Graded(settled, suite.grade(got, settled, dtype)) if condition < KINK else None
-
-
-TWICE = "answers differently when asked twice"
+    answer = suite.Answer(result.outputs, remarks=result.remarks)
+    return Graded(settled, suite.grade(answer, settled, dtype)) if condition < KINK else None
 
 
 def search(
@@ -298,7 +264,7 @@ def conclude(graded: Graded | None, case: Case, dtype: str) -> Graded:
     """Return the failure with evidence. A backend may pass the case that it failed."""
     if graded is None or graded.result.status != suite.FAILED:
         settled = settle(case) or case
-        said = suite.Result(settled.name, settled.tag, suite.FAILED, reason=TWICE)
+        said = suite.Result(settled.name, settled.tag, suite.FAILED, reason=suite.TWICE)
         return Graded(settled, said)
     return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
 

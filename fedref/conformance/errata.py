@@ -3,7 +3,6 @@
 import inspect
 import re
 import textwrap
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -11,9 +10,8 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedref.judge.case import Case
+from fedref.models.numerics import Array
 
 HEAD = re.compile(r"(?P<name>.+?) \[(?P<tag>.+?)\](?: \((?P<kind>variant|convention)\))?")
 
@@ -115,18 +113,9 @@ def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleTyp
     return module
 
 
-def answer(case: Case, *names: str | Mistake) -> dict[str, Any]:
+def answer(case: Case, *names: str | Mistake) -> dict[str, Array]:
     """Return what the specification with these mistakes answers.
 
     {} where it has no such part, and where a wrong line raises: it may do anything.
     """
-    judge = judge_with(*names)
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        try:
-            return judge(case)
-        except NotImplementedError:
-            return {}
-        except Exception:
-            if not names:
-                raise
-            return {}
+    return adapter.try_answer(case, judge_with(*names), Exception if names else NotImplementedError)

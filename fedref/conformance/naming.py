@@ -17,8 +17,9 @@ import numpy as np
 
 from fedref.conformance import errata
 from fedref.conformance.suite import FAILED, PASSED, Result
-from fedref.conformance.variations import Variation, find_variation, try_answer
+from fedref.conformance.variations import Variation, find_variation
 from fedref.judge import Case, find_combination
+from fedref.judge.answer import try_answer
 from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 

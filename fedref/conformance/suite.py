@@ -12,7 +12,9 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from math import inf
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -22,8 +24,16 @@ from fedref.boundary.errors import ConfigError, own_line
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.tensors import Tensors
+from fedref.judge.answer import try_answer
 from fedref.judge.case import Case, flatten
-from fedref.judge.compare import compare, dtype_remarks, form_error, type_name
+from fedref.judge.compare import (
+    compare,
+    dtype_remarks,
+    form_error,
+    is_convention,
+    measure_condition,
+    type_name,
+)
 from fedref.models.numerics import Array
 
 PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
@@ -134,7 +144,7 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     except BaseException as error:
         return Answer(error=f"raised {first_line(error)}"[:300] + place_of(error))
     remarks = ("prints",) if printed.getvalue() else ()
-    if settings != repr((case.model, case.hyper)) or not same_arrays(given, case.arguments(dtype)):
+    if settings != repr((case.model, case.hyper)) or not is_same(given, case.arguments(dtype)):
         return Answer(error="its inputs were changed: work on copies", remarks=remarks)
     return Answer(outputs, remarks=remarks)
 
@@ -154,11 +164,11 @@ def place_of(error: BaseException) -> str:
     return f" ({Path(place[0]).name}:{place[1]})" if place else ""
 
 
-def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return whether nested dictionaries hold the same names and numbers."""
-    one, other = flatten(a), flatten(b)
-    return one.keys() == other.keys() and all(
-        np.array_equal(x, other[name], equal_nan=x.dtype.kind == "f") for name, x in one.items()
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether nested dictionaries hold the same names and arrays, to the bit."""
+    a, b = flatten(one), flatten(other)
+    return a.keys() == b.keys() and all(
+        np.array_equal(x, b[name], equal_nan=x.dtype.kind == "f") for name, x in a.items()
     )
 
 
@@ -177,12 +187,23 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
     if wrong is None:
         remarks = (*answer.remarks, *dtype_remarks(answer.outputs, case, dtype))
         return result._replace(status=PASSED, remarks=remarks)
-    if case.convention and not wrong.reason:
+    if case.convention and not wrong.reason and is_convention(wrong.error, measure(case)):
         return result._replace(status=PASSED, remarks=answer.remarks + convention_remarks(case))
     return result._replace(
         output=wrong.output, error=wrong.error, tolerance=case.tolerance[np.dtype(dtype).name],
         reason=wrong.reason, outputs={} if wrong.reason else numbers_of(answer.outputs, case, dtype),
     )  # fmt: skip
+
+
+def measure(case: Case) -> float:
+    """Return the condition of a case: by how many times as much as its inputs the outputs move."""
+    fixed = "loss", ".s"  # a weight of 0 is no number to move
+    floats = {n: x for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}
+
+    def near(moved: dict[str, Any]) -> dict[str, Any]:
+        return try_answer(case._replace(inputs=case.inputs | moved))
+
+    return measure_condition(near, floats, case.outputs)
 
 
 #: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.
@@ -208,42 +229,57 @@ def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, 
     }
 
 
-def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:
-    """Yield the verdicts on a backend in this process, without names."""
-    for case, first in with_firsts(cases):
-        yield grade_twice(backend, case, dtype, first)
-
-
-def with_firsts(cases: Iterable[Case]) -> Iterator[tuple[Case, bool]]:
-    """Yield each case, and whether it is the first of its function and algorithm."""
-    seen = set[tuple[str, str]]()
-    for case in cases:
-        yield case, (case.call, case.algorithm) not in seen
-        seen.add((case.call, case.algorithm))
+TWICE = "answers differently when asked twice"
 
 
 def grade_twice(backend: Any, case: Case, dtype: Any, always: bool) -> Result:
-    """Return the verdict on one answer; ask again if it fails, or `always`, and compare both."""
+    """Return the verdict on one answer; if its numbers are wrong, or `always`, ask again and compare."""
     answer = call_safely(backend, case, dtype)
     result = grade(answer, case, dtype)
-    if answer.outputs is None or not (always or result.status == FAILED):
+    if answer.outputs is None or not (result.outputs or (always and result.status == PASSED)):
         return result
     again = call_safely(backend, case, dtype)
-    if is_same(answer, again):
+    numbers = [numbers_of(x.outputs or {}, case, dtype) for x in (answer, again)]
+    if is_same(*numbers):
         return result
-    reason = f"answers differently when asked twice{f': {again.error}' if again.error else ''}"
+    reason = f"{TWICE}: {again.error}" if again.error else TWICE
     return Result(case.name, case.tag, FAILED, reason=reason, remarks=answer.remarks)
 
 
-def is_same(one: Answer, other: Answer) -> bool:
-    """Return whether two answers to one question have the same outputs, to the bit."""
-    if other.outputs is None or (one.outputs or {}).keys() != other.outputs.keys():
-        return False
-    pairs = [(np.asarray(x), np.asarray(other.outputs[n])) for n, x in (one.outputs or {}).items()]
-    return all(
-        x.dtype.kind == "O" or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
-        for x, y in pairs
-    )
+def grade_all(
+    backend: "InProcess | BackendProcess", cases: Iterable[Case], dtype: str, until: float = inf
+) -> Iterator[Result]:
+    """Yield the verdicts; the first case of each function and algorithm is asked twice.
+
+    until : when `monotonic()` is that, the cases that are left fail without being asked.
+    """
+    seen = set[tuple[str, str]]()
+    for case in cases:
+        if monotonic() > until:
+            yield Result(
+                case.name, case.tag, FAILED, reason="was not asked: no time is left (--limit)"
+            )
+        else:
+            yield backend.grade(case, dtype, (case.call, case.algorithm) not in seen)
+        seen.add((case.call, case.algorithm))
+
+
+def run(backend: Any, cases: Iterable[Case], dtype: str = "float64") -> Iterator[Result]:
+    """Yield the verdicts on a backend in this process, without names."""
+    return grade_all(InProcess(backend), cases, dtype)
+
+
+class InProcess(NamedTuple):
+    """A backend in this process, with what a `BackendProcess` asks of it in another."""
+
+    backend: Any
+
+    def offers(self, call: str) -> bool:
+        return offers(self.backend, call)
+
+    def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
+        """Return the verdict on one case. always : ask twice even if it passes."""
+        return grade_twice(self.backend, case, dtype, always)
 
 
 # ---- in a child process ------------------------------------------------------------------------
@@ -253,42 +289,9 @@ IMPORT = 120.0
 import_backend = cache(load_backend)
 
 
-def check_import(name: str) -> None:
-    """Import the backend; a backend itself cannot travel between processes."""
-    import_backend(name)
-
-
-def grade_backend(name: str, case: Case, dtype: str, always: bool) -> Result:
-    """Return the verdict on the backend of that name, in the child."""
-    return grade_twice(import_backend(name), case, dtype, always)
-
-
-def call_backend_safely(name: str, case: Case, dtype: str) -> Answer:
-    """Return the answer of the backend of that name, in the child."""
-    answer = call_safely(import_backend(name), case, dtype)
-    if answer.outputs is None:
-        return answer
-    wrong = compare(answer.outputs, case._replace(tolerance={dtype: np.inf}), dtype)
-    if wrong is not None:  # what is no array may not travel
-        return Answer(error=f"{wrong.output} {wrong.reason}", remarks=answer.remarks)
-    return answer._replace(outputs=numbers_of(answer.outputs, case, dtype))
-
-
-def offers_by_name(name: str, call: str) -> bool:
-    """Return whether the backend of that name has a call, in the child."""
-    return offers(import_backend(name), call)
-
-
-class InProcess(NamedTuple):
-    """A backend in this process, with the questions that a `BackendProcess` answers."""
-
-    backend: Any
-
-    def offers(self, call: str) -> bool:
-        return offers(self.backend, call)
-
-    def answer(self, case: Case, dtype: str) -> Answer:
-        return call_safely(self.backend, case, dtype)
+def ask_backend(name: str, method: str, *about: Any) -> Any:
+    """Return what the backend of that name answers, in the child: a backend itself cannot travel."""
+    return getattr(InProcess(import_backend(name)), method)(*about)
 
 
 class BackendProcess(SubprocessRunner):
@@ -298,15 +301,16 @@ class BackendProcess(SubprocessRunner):
         super().__init__()
         self.name, self.timeout = name, timeout
 
-    def ask(self, question: Any, *about: Any) -> Any:
+    def ask(self, method: str, *about: Any) -> Any:
         """Return the child's answer, after at most `timeout` seconds; import the backend first."""
         if self.process is None:
             try:
-                self.call(check_import, self.name, timeout=min(IMPORT, 30 * self.timeout))
+                longest = min(IMPORT, 30 * self.timeout)
+                self.call(ask_backend, self.name, "offers", "loss", timeout=longest)
             except (TimeoutError, ChildProcessError) as error:
                 raise ConfigError(f"{self.name}: while it was imported: {error}") from None
         try:
-            return self.call(question, self.name, *about, timeout=self.timeout)
+            return self.call(ask_backend, self.name, method, *about, timeout=self.timeout)
         except TimeoutError as error:
             raise ChildProcessError(f"{error} (--timeout)") from None
         except ChildProcessError:
@@ -315,29 +319,13 @@ class BackendProcess(SubprocessRunner):
             self.kill()
             raise ChildProcessError(f"the suite beside it raised {first_line(error)}") from None
 
+    def offers(self, call: str) -> bool:
+        return bool(self.ask("offers", call))
+
     def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
         """Return the verdict on one case. always : ask twice even if it passes."""
         try:
-            result: Result = self.ask(grade_backend, case, dtype, always)
+            result: Result = self.ask("grade", case, dtype, always)
             return result
         except ChildProcessError as error:
             return Result(case.name, case.tag, FAILED, reason=str(error))
-
-    def offers(self, call: str) -> bool:
-        return bool(self.ask(offers_by_name, call))
-
-    def answer(self, case: Case, dtype: str) -> Answer:
-        try:
-            answer: Answer = self.ask(call_backend_safely, case, dtype)
-            return answer
-        except ChildProcessError as error:
-            return Answer(error=str(error))
-
-
-def run_in_process(
-    name: str, cases: Iterable[Case], dtype: str = "float64", timeout: float = 60.0
-) -> Iterator[Result]:
-    """Yield the verdicts as `run` does, from a child process, at most `timeout` seconds a case."""
-    with BackendProcess(name, timeout) as process:
-        for case, first in with_firsts(cases):
-            yield process.grade(case, dtype, first)

@@ -8,7 +8,6 @@ import ast
 import inspect
 import sys
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -16,10 +15,8 @@ from time import process_time
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import numpy as np
-
 from fedref import spec
-from fedref.judge import answer
+from fedref.judge.answer import try_answer
 from fedref.judge.case import Case
 
 #: What has no variations: dual numbers, and the toy.
@@ -55,17 +52,7 @@ class Variation(NamedTuple):
             scope = dict[str, Any]()
             exec(self.code, vars(spec), scope)
             with patch.object(getattr(spec, owner) if owner else spec, name, scope[name]):
-                return try_answer(case)
-
-
-def try_answer(case: Case) -> dict[str, Any]:
-    """Return the numbers that the specification answers, {} where it raises."""
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        try:
-            made = {name: np.asarray(x) for name, x in answer(case).items()}
-        except Exception:
-            return {}
-    return {name: x for name, x in made.items() if x.dtype.kind in "biuf"}
+                return try_answer(case, error=Exception)
 
 
 def find_variation(
@@ -110,7 +97,7 @@ def functions_of(case: Case) -> list[str]:
     outer = sys.getprofile()
     sys.setprofile(note)
     try:
-        try_answer(case)
+        try_answer(case, error=Exception)
     finally:
         sys.setprofile(outer)
     return [name for name in functions() if name in seen]

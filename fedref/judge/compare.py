@@ -64,6 +64,11 @@ def measure_condition(
     return condition
 
 
+def is_convention(error: float | None, condition: float) -> bool:
+    """Return whether another slope at the kinks can explain an error: twice the answer, or its jump there."""
+    return error is not None and error <= 2 * max(1.0, condition * STEP)
+
+
 def tolerance(condition: float) -> dict[str, float]:
     """Return how much outputs may differ that inputs move so many times as much."""
     return {name: ULPS * condition * float(np.finfo(name).eps) for name in ("float64", "float32")}

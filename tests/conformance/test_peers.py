@@ -33,7 +33,8 @@ def need_torch():
 def test_the_specification_passes_on_torch(dtype):
     """Every case that the specification answers, and no other."""
     need_torch()
-    results = list(suite.run_in_process("torch", CASES, dtype))
+    with suite.BackendProcess("torch") as process:
+        results = list(suite.grade_all(process, CASES, dtype))
     assert [report.failure_text(r) for r in results if r.status == FAILED] == []
     alone = [case.name for case in CASES if "specification" not in case.digits]
     assert [r.case for r in results if r.status == NOT_OFFERED] == alone

@@ -29,7 +29,7 @@ LOSS, GRAD, META = (
 
 
 def run_and_name(backend, cases, dtype="float64"):
-    return naming.name_mistakes(suite.run(backend, cases, np.dtype(dtype)), cases, dtype)
+    return naming.name_mistakes(suite.run(backend, cases, dtype), cases, dtype)
 
 
 def with_mistakes(case, *names):
@@ -38,11 +38,11 @@ def with_mistakes(case, *names):
     return naming.name_mistakes([suite.grade(suite.Answer(outputs), case)], [case], "float64")[0]
 
 
-def statuses(backend, cases=CASES, dtype=np.float64):
+def statuses(backend, cases=CASES, dtype="float64"):
     return {result.status for result in suite.run(backend, cases, dtype)}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("backend", [LOOP, STACK], ids=["loop", "stack"])
 def test_fedref_passes_itself(backend, dtype):
     assert statuses(backend, dtype=dtype) == {PASSED}
@@ -258,7 +258,8 @@ def test_a_module_offers_what_it_defines_and_not_what_it_imports(wrong):
 @pytest.mark.usefixtures("wrong")
 def test_a_backend_that_hangs_or_dies_costs_one_case(name, reason):
     begun = time.monotonic()
-    results = list(suite.run_in_process(f"wrong_backends:{name}", LOSS + GRAD + LOSS, timeout=1))
+    with suite.BackendProcess(f"wrong_backends:{name}", timeout=1) as process:
+        results = list(suite.grade_all(process, LOSS + GRAD + LOSS, "float64"))
     assert [result.status for result in results] == [PASSED, FAILED if reason else PASSED, PASSED]
     assert reason in results[1].reason
     assert time.monotonic() - begun < 60

@@ -40,7 +40,7 @@ def conformance(
     json : print the report as JSON; its last line can be cited
     xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments
     timeout : seconds that a case may take
-    limit : seconds that all cases of --random may take
+    limit : seconds that all cases may take
 
     functions of a backend
         A backend is a module, or an object in one, with some of the functions
@@ -87,11 +87,11 @@ def conformance(
         for case in cases:
             print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
         return 0
-    graded = tqdm(
-        suite.run_in_process(backend, cases, dtype, timeout), "cases", len(cases), leave=False,
-        disable=not sys.stderr.isatty(),
-    )  # fmt: skip
-    results = naming.name_mistakes(graded, cases, dtype)
+    with suite.BackendProcess(backend, timeout) as process:
+        graded = suite.grade_all(process, cases, dtype, monotonic() + limit)
+        bar = tqdm(graded, "cases", len(cases), leave=False, disable=not sys.stderr.isatty())
+        results = [*bar]
+    results = naming.name_mistakes(results, cases, dtype)  # the child has ended
     expected, rest = report.set_apart(results, read_patterns(xfail, cases))
     if json:  # it can be cited: every failure counts
         print(report.report_json(results, backend, dtype))
