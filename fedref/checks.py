@@ -506,80 +506,86 @@ def check_rounds(
     'FAIL'
     """
     objective = Objective if f is None else lambda _: f
-    judge = partial(_judge_rounds, algorithm, generator, objective, bound)
+    grade = partial(_grade_rounds, algorithm, generator, objective, bound)
     if trace is not None:
-        return judge(trace) or _compare_rounds(algorithm, generator, objective, bound, trace)
+        return grade(trace)[0]
     from fedref import strategies
 
-    reports = list[Report | None]()
+    counted = list[Report]()
 
     def fails(trace: Any) -> bool:
-        reports.append(judge(trace) if any(trace.rounds()) else None)
-        return reports[-1] is not None and not reports[-1].ok
+        report, counts = grade(trace) if any(trace.rounds()) else (None, False)
+        counted.extend([report] if report and counts else [])
+        return counts and report is not None and not report.ok
 
     smallest = strategies.smallest(strategies.traces(algorithm, kinks=True), fails, draws)
-    if smallest is None and any(reports):
+    if smallest is None and counted:
         return Report(0.0, bound=bound)
     if smallest is None:
         said = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
-        return Report(float("nan"), bound=bound, where=f"{said} of {len(reports)} draws")
-    report = judge(smallest)
-    if report is None or report.ok:
+        return Report(float("nan"), bound=bound, where=f"{said} of {draws} draws")
+    report, counts = grade(smallest)
+    if report.ok or not counts:
         report = Report(float("inf"), bound=bound, where="answers differently when asked twice")
     return report._replace(where=f"{report.where}\nin {smallest}")
 
 
-def _judge_rounds(algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any) -> Any:
-    """Return the report on a trace; None where states are all 0, rounding alone, or at a kink.
-
-    Where it decides, `bound` is that of a right answer whose condition is as measured.
-    """
-    report = _compare_rounds(algorithm, generator, f, bound, trace)
-    with np.errstate(all="ignore"):
-        ours = [
-            x for state in _rounds_of(trace, False) for x in tree.flatten(state.server).values()
-        ]
-    if report.ok:
-        return report if any(map(np.any, ours)) else None
-
-    def yields(given: Any) -> dict[str, Any]:
-        return _list_arrays(generator, trace._replace(**given), f)
-
-    inputs = {name: x for name in ("w", "X") if (x := getattr(trace, name)).dtype.kind == "f"}
-    with np.errstate(all="ignore"):
-        here = yields(inputs)
-        if not is_clear(*here.values()):
-            return report if is_clear(*ours) else None
-        condition = measure_condition(yields, inputs, here)
-    if not condition < KINK:
-        return None
-    return _compare_rounds(algorithm, generator, f, bound * condition, trace)
-
-
-def _compare_rounds(
+def _grade_rounds(
     algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any
-) -> Report:
-    """Report the first part of a state that is not what the generator yields, or the largest error."""
-    clients = list(trace.rounds())
-    theirs = generator(f(trace.model), trace.w, filter(None, clients))
+) -> tuple[Report, bool]:
+    """Return the report on a trace, and whether it counts.
+
+    It does not where states are all 0, rounding alone, or at a kink. Where it decides, `bound` is that of
+    a right answer whose condition is as measured.
+    """
+    stacks = (False,) if algorithm.stops_early else (False, True)
+    runs = {stack: list(_rounds_of(trace, stack)) for stack in stacks}
+    names = [list(tree.flatten(state.server)) for state in runs[False]]
+
+    def name_states(states: Iterable[Any]) -> dict[str, Array]:
+        pairs = ((t, pair) for t, x in enumerate(states) for pair in _name_parts(x, names[t]))
+        return {f"round {t}, {name}": np.asarray(x, float) for t, (name, x) in pairs}
+
+    def expect(moved: Any) -> dict[str, Array]:
+        here = list(trace._replace(**moved).rounds())
+        theirs = generator(f(trace.model), moved.get("w", trace.w), filter(None, here))
+        return name_states([next(theirs) if clients else None for clients in here])
+
+    ours = {
+        stack: name_states([(*tree.leaves(s.server), s.clients) for s in run])
+        for stack, run in runs.items()
+    }
     try:
-        yielded = [next(theirs) if here else None for here in clients]
+        want = expect({})
     except StopIteration:
         said = "the generator yields too few states, expected one after each round"
-        return Report(float("inf"), bound=bound, where=said)
-    worst = 0.0
-    for stack in (False, True)[: 1 if algorithm.stops_early else 2]:
-        pairs = dict[str, tuple[Any, Any]]()
-        for t, (state, part) in enumerate(zip(_rounds_of(trace, stack), yielded)):
-            pairs |= {f"round {t}, {name}": (x, y) for name, x, y in _pairs(state, part)}
-        got, want = ({n: np.asarray(pair[i], float) for n, pair in pairs.items()} for i in (0, 1))
-        case = Case("", "", "", "round", "", {}, {}, {}, want, tolerance={"float64": bound})
+        return Report(float("inf"), bound=bound, where=said), True
+    report = _compare_states(ours, want, bound)
+    clear = is_clear(*ours[False].values())
+    if report.ok:
+        return report, any(map(np.any, ours[False].values()))
+    if not is_clear(*want.values()):
+        return report, clear
+    inputs = {name: x for name in ("w", "X") if (x := getattr(trace, name)).dtype.kind == "f"}
+    condition = measure_condition(expect, inputs, want)
+    if not condition < KINK:
+        return report, False
+    return _compare_states(ours, want, bound * condition), True
+
+
+def _compare_states(
+    ours: dict[bool, dict[str, Array]], want: dict[str, Array], bound: float
+) -> Report:
+    """Report the first part of a state that is not what the generator yields, or the largest error."""
+    case = Case("", "", "", "round", "", {}, {}, {}, want, (*want,), {"float64": bound})
+    for stack, got in ours.items():
         if wrong := compare(got, case):
-            name, error = wrong.output, difference(got[wrong.output], want[wrong.output])
-            said = f"{name}: got {got[name]}, expected {want[name]}{' (stacked)' * stack}"
+            name = wrong.output
+            error = difference(got.get(name, np.nan), want[name])
+            said = f"{name}: got {got.get(name)}, expected {want[name]}{' (stacked)' * stack}"
             return Report(error, bound=bound, where=said)
-        worst = max([worst, *(difference(got[name], x) for name, x in want.items())])
-    return Report(worst, bound=bound)
+    errors = [difference(got[name], x) for got in ours.values() for name, x in want.items()]
+    return Report(float(np.max(errors, initial=0.0)), bound=bound)
 
 
 def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
@@ -592,32 +598,17 @@ def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
         raise ValueError(tell_error(error)) from error
 
 
-def _list_arrays(generator: Generator, trace: Any, f: Any) -> dict[str, Array]:
-    """Return, by number, all arrays that a generator yields over a trace's rounds."""
-
-    def arrays(part: Any) -> Iterator[Any]:
-        parts = part.values() if isinstance(part, dict) else part if isinstance(part, tuple) else ()
-        yield from (x for one in parts for x in arrays(one))
-        if not isinstance(part, dict | tuple) and part is not None:
-            yield np.asarray(part, float)
-
-    states = generator(f(trace.model), trace.w, filter(None, list(trace.rounds())))
-    return {str(i): x for i, x in enumerate(x for state in states for x in arrays(state))}
-
-
-def _pairs(state: Any, expected: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, ours, theirs) of what a generator yields after a round; None is nothing."""
-    parts = () if expected is None else expected if isinstance(expected, tuple) else (expected,)
-    server = iter(tree.flatten(state.server).items())
-    for part in parts:
-        if isinstance(part, dict):
-            yield "clients that keep something", sorted(state.clients), sorted(part)
-            for k, kept in part.items():
-                theirs = kept if isinstance(kept, tuple) else (kept,)
-                for i, pair in enumerate(zip(tree.leaves(state.clients.get(k)), theirs)):
-                    yield f"what client {k} keeps{f' ({i})' * bool(i)}", *pair
-        else:
-            yield *next(server, ("the server's state has no part for this", np.nan)), part
+def _name_parts(state: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (name, array) of a state as a generator yields it; None is nothing. names : the server's."""
+    names, parts = iter(names), state if isinstance(state, tuple) else (state,)
+    for part in () if state is None else parts:
+        if not isinstance(part, dict):
+            yield next(names, "a part that the server's state does not have"), part
+            continue
+        yield "clients that keep something", sorted(part)
+        for k, kept in part.items():
+            for i, x in enumerate(tree.leaves(kept)):
+                yield f"what client {k} keeps{f' ({i})' * bool(i)}", x
 
 
 def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:

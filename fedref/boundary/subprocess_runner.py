@@ -2,11 +2,17 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
+from pathlib import Path
+from time import monotonic
 from typing import Any, Self
+from uuid import uuid4
+
+#: The variable of the environment that marks a child, and all that it starts.
+MARK = "FEDREF_CHILD"
 
 
 class SubprocessRunner:
@@ -42,8 +48,7 @@ class SubprocessRunner:
             self._start()
         try:
             self.connection.send((function, arguments))
-            if not self.connection.poll(timeout):
-                raise TimeoutError(f"no answer after {timeout:g} s")
+            self._wait(timeout)
             succeeded, result = self.connection.recv()
         except (EOFError, ConnectionError):
             self.kill()
@@ -55,11 +60,24 @@ class SubprocessRunner:
             raise result
         return result
 
+    def _wait(self, timeout: float) -> None:
+        """Wait for an answer; what a dead child has started may hold the connection open."""
+        end = monotonic() + timeout
+        while not self.connection.poll(min(max(end - monotonic(), 0), 0.5)):
+            if not self.process.is_alive() and not self.connection.poll():
+                raise EOFError
+            if monotonic() >= end:
+                raise TimeoutError(f"no answer after {timeout:g} s")
+
     def _start(self) -> None:
         context = get_context("spawn")
         self.connection, child_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_end,))
+        self.mark = uuid4().hex
+        resource_tracker.ensure_running()  # before the mark, which is for the child
+        os.environ[MARK] = self.mark
         self.process.start()
+        del os.environ[MARK]
         child_end.close()
 
     def kill(self) -> None:
@@ -75,6 +93,20 @@ class SubprocessRunner:
         self.process.kill()
         self.process.join()
         self.process = None
+        for pid in find_marked(self.mark):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def find_marked(mark: str) -> Iterator[int]:
+    """Yield the processes that have this mark in their environment, where /proc shows it.
+
+    One that began a session of its own is no longer in the child's group, but has its environment.
+    """
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"{MARK}={mark}".encode() in path.read_bytes():
+                yield int(path.parent.name)
 
 
 def _serve(connection: Connection) -> None:

@@ -48,6 +48,8 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
+#: What the server has adapted or learned when a round begins: the specification takes it up from there.
+LEARNED = "alpha", "mu"
 EPS = float(np.finfo(float).eps)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
@@ -86,7 +88,13 @@ def batch_of(D: Any) -> dict[str, Any]:
 def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
-        return case_of(draw(traces(name)), name)
+        t = draw(traces(name))
+        case = case_of(t, name)
+        begun = server_of(draw, t.algorithm, t.model)
+        moved = {f"state.server.{n}": x for n, x in begun.items() if n in LEARNED}
+        return case._replace(
+            inputs=case.inputs | {n: x for n, x in moved.items() if n in case.inputs}
+        )
     model = draw(strategies.models(*(MODELS if name else ())))
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()

@@ -25,11 +25,11 @@ from fedref.models.numerics import Array
 
 #: A mistake explains outputs that differ from its own by less than this, relatively, or the tolerance.
 SAME = {"float64": 1e-8, "float32": 1e-4}
-#: A name is tried on so many failing cases of a function and algorithm, the smallest.
+#: A name is tried first on so many failing cases of a function and algorithm, the smallest.
 TRIED = 4
 #: Seconds of CPU time for names, and then for evidence, whatever a backend answers; where none are left,
 #: nothing is looked for. What is left is shared among the functions and algorithms that fail.
-LIMIT, EVIDENCE = 4.0, 4.5
+LIMIT, EVIDENCE = 5.5, 3.5
 #: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
@@ -37,28 +37,7 @@ SINGLE = "float32 somewhere"
 @np.errstate(all="ignore")
 def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
     """Return the results with the known mistakes that explain them, or else with evidence."""
-    results, seen = list(results), Counter[str]()  # all are known before a name is looked for
-    end = process_time() + LIMIT
-    for places in by_subject(cases).values():
-        places = sorted(places, key=lambda i: cases[i].model["d"])
-        failed = [i for i in places if results[i].status == FAILED and results[i].outputs]
-        passed = [cases[i] for i in places if results[i].status == PASSED]
-        doubted = {name for case in passed for name in case.catches}
-        near = dict.fromkeys(name for i in failed for name in cases[i].catches)
-        for name in sorted(near, key=lambda name: (name in doubted, -seen[name])):
-            known = [i for i in failed if name in cases[i].catches]
-            right = [case for case in passed if name in case.catches]
-            if name in doubted and any(results[i].mistakes for i in known):
-                continue
-            if process_time() > end:
-                for i in known:
-                    results[i] = results[i]._replace(looked=False)
-            elif all(
-                explains(results[i].outputs, cases[i], dtype, name) for i in known[:TRIED]
-            ) and all(holds(errata.answer(case, name), case, dtype) for case in right):
-                seen[name] += 1
-                for i in known:
-                    results[i] = results[i]._replace(mistakes=(*results[i].mistakes, name))
+    results = find_names(list(results), cases, dtype)  # all are known before a name is looked for
     counts = Counter(name for result in results for name in result.mistakes)
     against = Counter(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
@@ -80,6 +59,47 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
             if said := search.tell(some, passed, process_time() + share):
                 for i in failed:
                     results[i] = results[i]._replace(evidence=said)
+    return results
+
+
+def find_names(results: list[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
+    """Return the results with all names that fit, as far as the time suffices.
+
+    A name that fits the smallest cases of a function and algorithm is then tried on all the others, the
+    smallest first: one that does not fit refutes it. Where it was not tried it is not given.
+    """
+    end, seen, named = process_time() + LIMIT, Counter[str](), set[int]()
+    fits, rest = dict[tuple[Any, str], list[int]](), list[tuple[Any, int]]()
+    for subject, places in by_subject(cases).items():
+        places = sorted(places, key=lambda i: cases[i].model["d"])
+        failed = [i for i in places if results[i].status == FAILED and results[i].outputs]
+        passed = [cases[i] for i in places if results[i].status == PASSED]
+        doubted = {name for case in passed for name in case.catches}
+        near = dict.fromkeys(name for i in failed for name in cases[i].catches)
+        for name in sorted(near, key=lambda name: (name in doubted, -seen[name])):
+            known = [i for i in failed if name in cases[i].catches]
+            right = [case for case in passed if name in case.catches]
+            if name in doubted and named & {*known}:
+                continue
+            if process_time() > end:
+                rest += [(None, i) for i in known]
+            elif all(
+                explains(results[i].outputs, cases[i], dtype, name) for i in known[:TRIED]
+            ) and all(holds(errata.answer(case, name), case, dtype) for case in right):
+                seen[name] += 1
+                named |= {*known}
+                fits[subject, name] = known[:TRIED]
+                rest += [((subject, name), i) for i in known[TRIED:]]
+    for key, i in sorted(rest, key=lambda one: cases[one[1]].model["d"]):
+        if key is None or (key in fits and process_time() > end):
+            results[i] = results[i]._replace(looked=False)
+        elif key in fits and explains(results[i].outputs, cases[i], dtype, key[1]):
+            fits[key].append(i)
+        else:
+            fits.pop(key, None)
+    for (_, name), places in fits.items():
+        for i in places:
+            results[i] = results[i]._replace(mistakes=(*results[i].mistakes, name))
     return results
 
 

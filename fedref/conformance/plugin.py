@@ -12,5 +12,6 @@ def pytest_addoption(parser: Any) -> None:
     add("--fedref-backend", help="MODULE:BACKEND that is tested against the golden vectors")
     add("--fedref-dtype", default="float64", choices=("float64", "float32"))
     add("--fedref-timeout", type=float, default=60.0, help="seconds a case")
+    add("--fedref-limit", type=float, default=600.0, help="seconds that all cases may take")
     add("--fedref-random", type=int, default=0, help="cases drawn for each function, too")
     add("--fedref-seed", type=int, default=0, help="draw other cases")

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,35 @@ def test_what_hangs_or_dies_is_said_and_the_next_call_is_answered(capfd):
     assert runner.process is None
     assert not child.is_alive()
     assert capfd.readouterr().out == ""
+
+
+def leave_a_session(dies):
+    """Start a process in a session of its own; then end, or return its number."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        os.write(write, str(os.getpid()).encode())
+        time.sleep(600)
+    Path("left").write_bytes(os.read(read, 20))
+    if dies:
+        os._exit(7)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_process_that_the_child_has_started_ends_with_it_whatever_its_session(
+    dies, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with SubprocessRunner() as runner:
+        if dies:  # what is left holds the connection open
+            with pytest.raises(ChildProcessError, match="the process died"):
+                runner.call(leave_a_session, dies, timeout=60)
+        else:
+            runner.call(leave_a_session, dies, timeout=60)
+    status = Path(f"/proc/{Path('left').read_text()}/stat")
+    for _ in range(50):
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("it lives")
