@@ -80,7 +80,7 @@ def offers(backend: Any, call: str) -> bool:
     """Return whether a backend has a call."""
     try:
         return isinstance(backend, Tensors) or callable(getattr(backend, call, None))
-    except Exception:  # a __getattr__ may raise anything
+    except BaseException:  # a __getattr__ may raise anything
         return False
 
 

@@ -67,10 +67,12 @@ def test_rounds_are_shown_with_the_lines_that_ran():
 class SlopeAtMargin1:
     """The hinge's slope at margin 1 is −1, where fedref has 0: another convention."""
 
+    slope = 1
+
     def grad(self, model, w, D):
         z = D["X"] @ w
         active = D["y"] * z <= 1
-        return model["l2"] * w - (active * D["y"]) @ D["X"] / len(z)
+        return model["l2"] * w - self.slope * (active * D["y"]) @ D["X"] / len(z)
 
 
 def test_another_slope_at_a_kink_is_a_remark_from_either_side():
@@ -80,6 +82,9 @@ def test_another_slope_at_a_kink_is_a_remark_from_either_side():
         _, result = drawn.judge(InProcess(SlopeAtMargin1()), case, "float64")
         assert result.status == suite.PASSED
         assert result.remarks == ("grad differs at a kink: here the slope at margin 1 is 0",)
+        backend = SlopeAtMargin1()
+        backend.slope = 9
+        assert drawn.judge(InProcess(backend), case, "float64").result.status == suite.FAILED
         elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, 0.5)})
         assert drawn.judge(InProcess(SlopeAtMargin1()), elsewhere, "float64").result.remarks == ()
 

@@ -87,24 +87,42 @@ def test_every_variation_compiles_and_leaves_the_specification_as_it_was():
     assert dict(vars(variations.spec)) == before
 
 
+CASE = next(c for c in CASES if c.name == "grad-mlp")
+LAST = int(np.prod(CASE.model["shapes"][-1]))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x, case: 2 / 3 * x, "2/3 × what is right"),
-        (lambda x, case: x * case.inputs["w"], "w ⊙ what is right"),
-        (lambda x, case: x + 0.5 * case.inputs["w"], "off by 1/2 × w"),
+        (lambda x: 2 / 3 * x, "2/3 × what is right"),
+        (lambda x: x * CASE.inputs["w"], "w ⊙ what is right"),
+        (lambda x: x + 0.5 * CASE.inputs["w"], "off by 1/2 × w"),
         (
-            lambda x, case: x + 1e-9 * np.cos(np.arange(x.size)),
+            lambda x: np.append(x[:-LAST], 3 * x[-LAST:]),
+            f"wrong only in b{len(CASE.model['shapes']) // 2} ({LAST},); 3 × what is right",
+        ),
+        (lambda x: np.append(x[:-1], 7.0), "wrong only in part of b"),
+        (
+            lambda x: x + 1e-9 * np.cos(np.arange(x.size)),
             "right to the 7 digits of float32, no more",
         ),
-        (lambda x, case: x + 1e300, ""),
+        (lambda x: x + 1e300, ""),
     ],
 )
 def test_what_is_seen_in_one_output(change, words):
-    case = next(c for c in CASES if c.name == "grad-mlp")
-    result = suite.grade(suite.Answer({"g": change(case.outputs["g"], case)}), case)
-    (named,) = naming.name_mistakes([result], [case], "float64")
-    assert words in named.evidence
+    result = suite.grade(suite.Answer({"g": change(CASE.outputs["g"])}), CASE)
+    (named,) = naming.name_mistakes([result], [CASE], "float64")
+    assert (named.status, named.mistakes) == (FAILED, ())
+    assert named.evidence.startswith(words)
+
+
+def test_zeros_that_are_right_by_chance_are_no_block():
+    g = np.append(np.zeros(CASE.model["d"] - 1), 1.0)
+    case = CASE._replace(outputs={"g": g})
+    (named,) = naming.name_mistakes(
+        [suite.grade(suite.Answer({"g": 7 * g}), case)], [case], "float64"
+    )
+    assert "only" not in named.evidence
 
 
 def test_rounds_are_cut_behind_the_wrong_one():
