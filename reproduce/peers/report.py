@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,7 @@ from fedref.boundary.files import write_atomically
 from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
-ROWS = HERE / "adapters" / "projects.toml"
+ROWS, NOTES = HERE / "adapters" / "projects.toml", HERE / "notes.md"
 #: Seconds that a project may take. An output equals another if they are this close.
 TIMEOUT, CLOSE = 300, 1e-12
 HEAD = (
@@ -53,7 +54,7 @@ def report(out: Path, checkouts: Mapping[str, Path]) -> tuple[dict[str, str], li
         before.get((row["project"], row["run"]), row) if is_absent(row) else row for row in measured
     ]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
-    write_atomically(out / "notes.md", upstream_notes(projects, rows).encode())
+    write_atomically(out / "notes.md", upstream_notes(rows).encode())
     counts = Counter(row["verdict"] for row in rows)
     others = [row for row in rows if row["verdict"] not in ("passed", NOT_RUN)]
     parts = {
@@ -185,15 +186,12 @@ def commands(project: dict[str, Any]) -> str:
     return f"- {project['of']}{needs}: `{first}`, `python -m reproduce.peers{more} --out again`"
 
 
-def upstream_notes(projects: list[dict[str, Any]], rows: list[Row]) -> str:
-    """Return a note for each row that is wrong."""
-    notes = {(p["of"], row["run"]): row.get("note", "") for p in projects for row in p["rows"]}
-    parts = [
-        "# Notes to the projects\n\nOne for each row of [the table](table.md) that is *wrong*."
-    ]
-    for row in rows:
-        if row["verdict"] == "wrong":
-            title = f"## {row['project']}: {row['run']}"
-            at = f"Seen at {row['version']} on {row['date']}, off by {float(row['off by']):.0e}."
-            parts.append(f"{title}\n\n{at} {notes[row['project'], row['run']].strip()}")
-    return "\n\n".join(parts) + "\n"
+def upstream_notes(rows: list[Row]) -> str:
+    """Return notes.md with the version, the date and the difference of each row under its heading."""
+    seen = {
+        f"## {row['project']}: {row['run']}\n\n":
+        f"Seen at {row['version']} on {row['date']}, off by {float(row['off by']):.0e}. "
+        for row in rows if row["verdict"] == "wrong"
+    }  # fmt: skip
+    text = NOTES.read_text("utf-8")
+    return re.sub(r"^## .*\n\n", lambda m: m[0] + seen.get(m[0], ""), text, flags=re.MULTILINE)

@@ -1,6 +1,7 @@
 """Other projects: adapters' shape, their rows, and the report's rows from a project made up here."""
 
 import ast
+import re
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ kind = "wrong"
 equals = ["the penalty's gradient is zero"]
 where = "fake.py:1"
 says = "there is no penalty"
-note = "Add it."
 """
 ADAPTER = """
 from fedref.conformance.backends.reference import LOOP
@@ -70,13 +70,19 @@ def test_every_row_can_be_measured(modules: Any) -> None:
     cases, measure = modules
     projects, errata = peers.read_projects(), measure.mistakes.errata
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
+    wrong = [
+        f"{p['of']}: {row['run']}"
+        for p in projects
+        for row in p["rows"]
+        if row.get("kind") == "wrong"
+    ]
+    assert re.findall(r"^## (.*)$", peers.NOTES.read_text("utf-8"), re.MULTILINE) == wrong
     for project in projects:
         assert ("install" in project) != ("checkout" in project)
         for row in project["rows"]:
             case = cases.make_case(row["run"])
             assert case.model["l2"] == 0
             assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
-            assert ("note" in row) == (row.get("kind") == "wrong")
             if "equals" in row:  # is something else than the paper's
                 wrong = measure.mistakes.outputs_with(case, *row["equals"])
                 assert grade(Answer(wrong), case).error > 1e-3
@@ -90,6 +96,10 @@ def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "adapters" / "fake.py").write_text(ADAPTER)
     (tmp_path / "projects.toml").write_text(FAKE)
     monkeypatch.setattr(peers, "ROWS", tmp_path / "projects.toml")
+    monkeypatch.setattr(peers, "NOTES", tmp_path / "notes.md")
+    (tmp_path / "notes.md").write_text(
+        "# Notes\n\n## nobody/fake: FedProx\n\nAdd it.\n\n## b: c\n\nNo.\n"
+    )
     checkouts = {"fake": tmp_path}
     out = tmp_path / "out"
     out.mkdir()
@@ -108,7 +118,9 @@ def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "| nobody/fake | FedProx | wrong | " in parts["table"]
     again = "`git -C DIR checkout 0123456`, `python -m reproduce.peers --checkout fake=DIR"
     assert again in parts["again"]
-    assert (out / "notes.md").read_text("utf-8").endswith("Add it.\n")
+    _, _, note, *others = (out / "notes.md").read_text("utf-8").split("\n\n")
+    assert re.fullmatch(r"Seen at .+ on [\d-]+, off by \de-0\d\. Add it\.", note)
+    assert others == ["## b: c", "No.\n"]
     (other,) = peers.find_unexpected(measured)
     assert other.startswith("nobody/fake server's Adam: ")
 
