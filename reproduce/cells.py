@@ -19,7 +19,7 @@ from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
-from reproduce.quantities import QUANTITIES, Part, at_best, halves, merge_runs, run_of
+from reproduce.quantities import Part, at_best, halves, measure, merge_runs, run_of
 from reproduce.runs import Spec
 from reproduce.writing import Values, values_of, write_csv
 
@@ -131,14 +131,13 @@ def measure_method(
     place: Place, method: str, part: Part, label: str, quantities: Sequence[str]
 ) -> Iterator[Cell]:
     """Yield the cells of one method in one place; NaN, and why, where it diverged with any seed."""
-    pairs = part.pairs(label)
-    ended = sorted({record.round for _, record in pairs if record.status == "diverged"})
+    trials = part.trials(label)
+    ended = sorted({x.record.round for x in trials if x.record.status == "diverged"})
+    note = f"diverged after round {' and '.join(map(str, ended))}" if ended else ""
     for quantity in quantities:
-        if ended:
-            note = f"diverged after round {' and '.join(map(str, ended))}"
-            yield Cell(place, method, quantity, values_of([np.nan] * len(pairs)), note)
-        elif (values := QUANTITIES[quantity](part, label)).size and not np.isnan(values).all():
-            yield Cell(place, method, quantity, values_of(values))
+        values = np.full(len(trials), np.nan) if ended else measure(quantity, trials)
+        if values.size:
+            yield Cell(place, method, quantity, values_of(values), note)
 
 
 def count_tested(place: Place, part: Part, wanted: Spec) -> Iterator[Cell]:

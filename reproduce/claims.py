@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.stats import t
 
 from fedref.boundary.errors import ConfigError
 from reproduce.cells import Cells, Place, fits, place_name
-from reproduce.runs import Spec
+from reproduce.runs import Spec, as_list
 from reproduce.writing import Values, values_of
 
 #: The t interval of a margin. What differs by no more than ROUNDING is the same: the last digits of a
@@ -19,7 +20,8 @@ HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided
 #: Against a size that is ours, where the paper has a word.
 SMALLER, LARGER = "smaller than our size", "larger than our size"
 WHOLE = ("clients", "samples")  # quantities that are whole numbers
-PARTS = ("is", "page")  # of a row: the rule, and how it is printed; or each field by itself
+#: Of a group of rows: what they share, as the rule and how it is printed; or each field by itself.
+PARTS = ("is", "page")
 VERDICTS = (HOLDS, CONTRADICTED, SMALLER, LARGER, UNDECIDED, NOT_JUDGED)
 
 
@@ -189,25 +191,26 @@ class Judgement(NamedTuple):
 
 
 def claims_of(spec: Spec) -> list[Claim]:
-    """Return the rows of a report, with [defaults] where one says nothing; a text is a list of one."""
+    """Return the rows of a report, with [defaults] where one says nothing.
+
+    A group has one row, `what`, or several, `rows`: text → fields, beside those that they share.
+    """
     found = []
-    for row in spec.get("claims", []):
-        row = {k: v for k, v in row.items() if k not in PARTS} | {
-            k: v for part in PARTS for k, v in row.get(part, {}).items()
-        }
-        if unknown := {*row} - {*Claim._fields}:
-            raise ConfigError(f"claim {row.get('what')!r} has {', '.join(sorted(unknown))}")
-        fields = {**(spec.get("defaults", {}) if "quantity" in row else {}), **row}
-        found.append(claim_of(fields))
+    for group in spec.get("claims", []):
+        shared = {k: v for k, v in group.items() if k not in (*PARTS, "rows")}
+        shared |= {k: v for part in PARTS for k, v in group.get(part, {}).items()}
+        rows = ({"what": what, **own} for what, own in group.get("rows", {}).items())
+        for row in ({**shared, **own} for own in (rows if "rows" in group else [{}])):
+            if unknown := {*row} - {*Claim._fields}:
+                raise ConfigError(f"claim {row.get('what')!r} has {', '.join(sorted(unknown))}")
+            found.append(claim_of(spec.get("defaults", {}) | row if "quantity" in row else row))
     return found
 
 
 def claim_of(fields: Mapping[str, Any]) -> Claim:
+    """Return a row with these fields; a text is a list of one."""
     lists = ("of", "to", "at", "beside", "also", "notes", "guards", "quick")
-    as_list: dict[str, Any] = {
-        k: [v] if k in lists and isinstance(v, str) else v for k, v in fields.items()
-    }
-    return Claim(**as_list)
+    return Claim(**{k: as_list(v) if k in lists else v for k, v in fields.items()})
 
 
 def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
@@ -221,31 +224,25 @@ def judge(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
     for place in cells.places_at(claim.at):
         if any(value(claim, cells, place, m, spec) is not None for m in claim.of):
             groups.setdefault(place[0] if claim.together else place_name(place), []).append(place)
+    found = {where: [*find(claim, spec, cells, places)] for where, places in groups.items()}
+    every = list(chain(*found.values()))
+    for where, places in groups.items():
+        pooled = [f._replace(pooled=pool(f, every, claim.margin == "seeds")) for f in found[where]]
+        yield Judgement(claim, where, pooled, why_not(claim, spec, cells, places[0]))
 
-    def finding(place: Place, label: str, quantity: str, x: Values) -> Finding:
-        least = None if claim.margin == "none" else cells.margin(place, claim.margin)
-        digits = 0 if quantity in WHOLE else claim.digits
-        judged = label in claim.of and quantity not in claim.also
-        return Finding(place, name_of(spec, label), quantity, x, least, digits, judged)
 
-    found: dict[str, list[Finding]] = {}
-    for where, group in groups.items():
-        found[where] = [
-            finding(place, label, claim.quantity, x)
-            for label in (*claim.of, *claim.beside)
-            for place in group
-            if (x := value(claim, cells, place, label, spec)) is not None
-        ]
-        found[where] += [
-            finding(group[0], claim.of[0], q, x)
-            for q in claim.also
-            if (x := cells.get(group[0], name_of(spec, claim.of[0]), q)) is not None
-        ]
-    every = [f for findings in found.values() for f in findings]
-    for where, group in groups.items():
-        apart = claim.margin == "seeds"
-        findings = [f._replace(pooled=pool(f, every, apart)) for f in found[where]]
-        yield Judgement(claim, where, findings, why_not(claim, spec, cells, group[0]))
+def find(claim: Claim, spec: Spec, cells: Cells, places: Sequence[Place]) -> Iterator[Finding]:
+    """Yield the numbers of a claim in these places: of its methods, those beside it, and `also`."""
+    keys = [(p, m, claim.quantity) for m in (*claim.of, *claim.beside) for p in places]
+    keys += [(places[0], claim.of[0], quantity) for quantity in claim.also]
+    for place, label, quantity in keys:
+        name, judged = name_of(spec, label), label in claim.of and quantity not in claim.also
+        of_rule = quantity == claim.quantity
+        x = value(claim, cells, place, label, spec) if of_rule else cells.get(place, name, quantity)
+        if x is not None:
+            least = None if claim.margin == "none" else cells.margin(place, claim.margin)
+            digits = 0 if quantity in WHOLE else claim.digits
+            yield Finding(place, name, quantity, x, least, digits, judged)
 
 
 def pool(one: Finding, every: Sequence[Finding], apart: bool = False) -> tuple[float, int]:

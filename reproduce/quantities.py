@@ -1,7 +1,4 @@
-"""Quantities that are read off a run: name → (part, label) → a number for every seed.
-
-Accuracies are in %.
-"""
+"""Quantities that are read off a run: name → a number of every trial. Accuracies are in %."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +17,9 @@ from fedref.models.numerics import Array
 from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
 from fedref.sampling import stream
 
+Mean = Callable[[Array, Array], float]
+SENT = ("bytes_down", "bytes_up")
+
 
 class Part(NamedTuple):
     """The units of one place. whole : those of every place of the same sweep. loader : of the data."""
@@ -28,63 +28,62 @@ class Part(NamedTuple):
     whole: Sequence[Run]
     loader: Loader
 
-    def pairs(self, label: str) -> list[tuple[Unit, Record]]:
+    def trials(self, label: str) -> list["Trial"]:
         """Return the units of one method, in the order of seeds."""
-        return [pair for pair in zip(self.run.units, self.run.records) if pair[0].label == label]
+        pairs = zip(self.run.units, self.run.records)
+        return [Trial(unit, record, self) for unit, record in pairs if unit.label == label]
 
 
-Quantity = Callable[[Part, str], Array]
-Mean = Callable[[Array, Array], float]
-SENT = ("bytes_down", "bytes_up")
+class Trial(NamedTuple):
+    """A unit and what became of it, in its place."""
+
+    unit: Unit
+    record: Record
+    part: Part
+
+    def curve(self, metric: str, against: str = "round") -> tuple[Array, Array]:
+        """Return (rounds (R,), values (R,)) of the rounds that were evaluated; NaN if none was."""
+        rows = [row for row in self.record.rows if row.get(metric) is not None] or [{}]
+        x, y = (np.array([row.get(c, np.nan) for row in rows], float) for c in (against, metric))
+        return x, scale_of(metric) * y
+
+    def last(self, *columns: str) -> float:
+        """Return columns of metrics.csv after the last round, added up."""
+        return sum(self.record.rows[-1][c] for c in columns)
+
+    def beside(self, label: str) -> "Trial":
+        """Return the trial of another method with the same seed."""
+        return Trial(*self.part.run.units_of(label, self.unit.seed)[0], self.part)
+
+
+Quantity = Callable[[Trial], Any]
+
+
+def measure(quantity: str, trials: Sequence[Trial]) -> Array:
+    """Return a quantity of each trial; none where no trial has it."""
+    values = np.array([QUANTITIES[quantity](one) for one in trials], float)
+    return np.zeros(0) if np.isnan(values).all() else values
 
 
 def scale_of(metric: str) -> int:
     return 100 if "accuracy" in metric else 1
 
 
-def curve(record: Record, metric: str, against: str = "round") -> tuple[Array, Array]:
-    """Return (rounds (R,), values (R,)) of the rounds that were evaluated."""
-    rows = [row for row in record.rows if row.get(metric) is not None]
-    x = np.array([row[against] for row in rows])
-    return x, scale_of(metric) * np.array([row[metric] for row in rows], float)
-
-
-def of_each(measure: Callable[[Unit, Record], float]) -> Quantity:
-    """Return a number of every unit."""
-    return lambda part, label: np.array([measure(*pair) for pair in part.pairs(label)], float)
-
-
-def of_pairs(other: str, measure: Callable[[Record, Record], float]) -> Quantity:
-    """Return a number of every unit's record and that of another method with the same seed."""
-    return lambda part, label: np.array(
-        [measure(own, base) for (_, own), (_, base) in zip(part.pairs(label), part.pairs(other))],
-        float,
-    )
-
-
 # ---- of a curve ----------------------------------------------------------------------------------
 
 
-def over_rounds(metric: str, how: Callable[[Array, Array], Any]) -> Quantity:
-    """Return what `how` makes of a column: (R,), (R,) → a number; NaN without values."""
-
-    def measure(unit: Unit, record: Record) -> float:
-        t, y = curve(record, metric)
-        return float(how(t, y)) if y.size and not np.isnan(y).all() else np.nan
-
-    return of_each(measure)
+def over(metric: str, how: Callable[[Array, Array], Any]) -> Quantity:
+    """Return what `how` makes of the rounds (R,) and values (R,) of a column."""
+    return lambda x: how(*x.curve(metric))
 
 
-def start(t: Array, y: Array) -> float:
-    return float(y[0])
+def last(metric: str) -> Quantity:
+    return over(metric, lambda t, y: y[-1])
 
 
-def last(t: Array, y: Array) -> float:
-    return float(y[-1])
-
-
-def gain(t: Array, y: Array) -> float:
-    return float(y[-1] - y[0])
+def known_mean(y: Array) -> float:
+    """Return the mean of the values that are there."""
+    return float(y[~np.isnan(y)].mean()) if not np.isnan(y).all() else np.nan
 
 
 def later_half(y: Array) -> Array:
@@ -98,13 +97,7 @@ def change(t: Array, y: Array) -> float:
     return float(steps.mean()) if steps.size else 0.0
 
 
-def until_10(first: int) -> Callable[[Array, Array], float]:
-    """Return the average over the rounds `first` to 10."""
-    return lambda t, y: y[(first <= t) & (t <= 10)].mean()
-
-
 def gain_of_last_tenth(t: Array, y: Array) -> float:
-    """Return what was gained in the last tenth of the rounds."""
     return float(y[-1] - y[max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)])
 
 
@@ -116,98 +109,23 @@ def after_300(t: Array, y: Array) -> Array:
 def rounds_to_loss(goal: str) -> Quantity:
     """Return the first round with the final training loss of `goal`, or the one after the last."""
 
-    def count(own: Record, base: Record) -> float:
-        t, y = curve(own, "train_loss")
-        low = y <= curve(base, "train_loss")[1][-1]
+    def count(x: Trial) -> float:
+        t, y = x.curve("train_loss")
+        low = y <= x.beside(goal).curve("train_loss")[1][-1]
         return float(t[low.argmax()] if low.any() else t[-1] + 1)
 
-    return of_pairs(goal, count)
-
-
-# ---- of single units -----------------------------------------------------------------------------
-
-
-def total(*columns: str, scale: float = 1) -> Quantity:
-    """Return columns of metrics.csv after the last round, added up."""
-    return of_each(lambda unit, record: scale * sum(record.rows[-1][c] for c in columns))
+    return count
 
 
 def cost_until(goal: str, *columns: str, scale: float = 1) -> Quantity:
-    """Return such a total when `goal`'s final accuracy on new clients is reached; ∞: never."""
+    """Return a total when `goal`'s final accuracy on new clients is reached; ∞: never."""
 
-    def cost(own: Record, base: Record) -> float:
-        level = base.rows[-1]["unseen_accuracy"]
-        there = (row for row in own.rows if row.get("unseen_accuracy", -1) >= level)
-        row = next(there, None)
-        return np.inf if row is None else scale * float(sum(row[c] for c in columns))
+    def cost(x: Trial) -> float:
+        level = x.beside(goal).last("unseen_accuracy")
+        there = (row for row in x.record.rows if row.get("unseen_accuracy", -1) >= level)
+        return next((scale * float(sum(row[c] for c in columns)) for row in there), np.inf)
 
-    return of_pairs(goal, cost)
-
-
-def bytes_of_renewals(own: Record, base: Record) -> float:
-    """Return the bytes of the rounds that renew an F which is there, in times FedAvg's."""
-    asked = [t for t, row in enumerate(own.rows[:-1]) if row.get("renewed") == 1][1:]
-    ours, theirs = (
-        sum(rows[t + 1][c] - rows[t][c] for t in asked for c in SENT)
-        for rows in (own.rows, base.rows)
-    )
-    return ours / theirs if asked else np.nan
-
-
-def count_renewals(unit: Unit, record: Record) -> float:
-    """Return how often importance is renewed outside the rounds z − 1, z, z + 1.
-
-    The last row does not count: no round follows that would renew it.
-    """
-    z = getattr(unit.algorithm, "z", 2)
-    return float(
-        sum(row.get("renewed") == 1 and abs(t - z) > 1 for t, row in enumerate(record.rows[:-1]))
-    )
-
-
-def largest_importance(unit: Unit, record: Record) -> float:
-    """Return the largest F after the last round; NaN of a server that has no F."""
-    return float(np.max(getattr(record.state.server, "F", np.nan)))
-
-
-def left_high(unit: Unit, record: Record) -> float:
-    """Return the share of clients whose final training loss is above half of the start's mean, in %."""
-    return float(100 * np.mean(record.scores[-1].train_loss > 0.5 * record.rows[0]["train_loss"]))
-
-
-def distance(own: Record, base: Record) -> float:
-    """Return ‖w − w_base‖ / ‖w_base‖ after the last round."""
-    w, exact = (np.asarray(record.state.server.w, float) for record in (own, base))
-    return float(np.linalg.norm(w - exact) / np.linalg.norm(exact))
-
-
-def count_different(own: Record, base: Record) -> float:
-    """Return how many of these quantities are not the same to the bit after the last round."""
-    columns = ("train_loss", "accuracy", "variance", "B")
-    return float(sum(own.rows[-1][c] != base.rows[-1][c] for c in columns))
-
-
-def largest_difference(own: Record, base: Record) -> float:
-    """Return the largest difference of accuracies (as fractions) and test losses, in any round."""
-    each = [(x, y) for x, y in zip(own.rows, base.rows) if "accuracy" in x]
-    return max(abs(x[c] - y[c]) for x, y in each for c in ("accuracy", "test_loss"))
-
-
-def share(score: str, than: Callable[[Array, Array], Array]) -> Quantity:
-    """Return the share of clients with test rows whose last score compares so with FedAvg's, in %."""
-
-    def measure(own: Record, base: Record) -> float:
-        x, y = own.scores[-1], base.scores[-1]
-        return float(100 * than(getattr(x, score), getattr(y, score))[x.n_test > 0].mean())
-
-    return of_pairs("fedavg", measure)
-
-
-# ---- of operations -------------------------------------------------------------------------------
-
-
-def operations_a_round(unit: Unit, record: Record) -> float:
-    return record.rows[-1]["flops"] / unit.experiment.rounds / 1e9
+    return cost
 
 
 def after_operations(fraction: float, mean: bool = False) -> Quantity:
@@ -216,14 +134,67 @@ def after_operations(fraction: float, mean: bool = False) -> Quantity:
     mean : over all that was spent until then.
     """
 
-    def measure(part: Part, label: str) -> Array:
-        spent = fraction * min(r.rows[-1]["flops"] for run in part.whole for r in run.records)
+    def accuracy(x: Trial) -> float:
+        spent = fraction * min(r.rows[-1]["flops"] for run in x.part.whole for r in run.records)
         grid = np.linspace(0, spent, 200) if mean else np.array([spent])
+        return float(np.interp(grid, *x.curve("accuracy", "flops")).mean())
 
-        def accuracy(unit: Unit, record: Record) -> float:
-            return float(np.interp(grid, *curve(record, "accuracy", "flops")).mean())
+    return accuracy
 
-        return of_each(accuracy)(part, label)
+
+# ---- of the importance, and of two methods -------------------------------------------------------
+
+
+def bytes_of_renewals(x: Trial) -> float:
+    """Return the bytes of the rounds that renew an F which is there, in times FedAvg's."""
+    own, base = x.record.rows, x.beside("fedavg").record.rows
+    asked = [t for t, row in enumerate(own[:-1]) if row.get("renewed") == 1][1:]
+    ours, theirs = (
+        sum(rows[t + 1][c] - rows[t][c] for t in asked for c in SENT) for rows in (own, base)
+    )
+    return ours / theirs if asked else np.nan
+
+
+def count_renewals(x: Trial) -> float:
+    """Return how often importance is renewed outside the rounds z − 1, z, z + 1.
+
+    The last row does not count: no round follows that would renew it.
+    """
+    z, rows = getattr(x.unit.algorithm, "z", 2), x.record.rows[:-1]
+    return sum(row.get("renewed") == 1 and abs(t - z) > 1 for t, row in enumerate(rows))
+
+
+def left_high(x: Trial) -> float:
+    """Return the share of clients whose final training loss is above half of the start's mean, in %."""
+    high = x.record.scores[-1].train_loss > 0.5 * x.record.rows[0]["train_loss"]
+    return float(100 * high.mean())
+
+
+def distance(x: Trial) -> float:
+    """Return ‖w − w_exact‖ / ‖w_exact‖ after the last round."""
+    trials = (x, x.beside("per-fedavg"))
+    w, exact = (np.asarray(one.record.state.server.w, float) for one in trials)
+    return float(np.linalg.norm(w - exact) / np.linalg.norm(exact))
+
+
+def count_different(x: Trial) -> float:
+    """Return how many of these quantities are not FedAvg's to the bit after the last round."""
+    columns = ("train_loss", "accuracy", "variance", "B")
+    return sum(x.last(c) != x.beside("fedavg").last(c) for c in columns)
+
+
+def largest_difference(x: Trial) -> float:
+    """Return the largest difference of accuracies (as fractions) and test losses, in any round."""
+    each = [(a, b) for a, b in zip(x.record.rows, x.beside("mean").record.rows) if "accuracy" in a]
+    return max(abs(a[c] - b[c]) for a, b in each for c in ("accuracy", "test_loss"))
+
+
+def share(score: str, than: Callable[[Array, Array], Array]) -> Quantity:
+    """Return the share of clients with test rows whose last score compares so with FedAvg's, in %."""
+
+    def measure(x: Trial) -> float:
+        own, base = (one.record.scores[-1] for one in (x, x.beside("fedavg")))
+        return float(100 * than(getattr(own, score), getattr(base, score))[own.n_test > 0].mean())
 
     return measure
 
@@ -237,38 +208,33 @@ def halves(clients: int) -> tuple[Array, Array]:
     return np.sort(order[: clients // 2]), np.sort(order[clients // 2 :])
 
 
-def mean_of_half(record: Record, half: int, mean: Mean = sample_mean) -> float:
-    """Return the last accuracy in % on the own test rows of one half of the clients."""
-    s = record.scores[-1]
-    chosen = halves(len(s.n_test))[half]
-    return 100 * mean(s.accuracy[chosen], s.n_test[chosen])
-
-
 def of_half(half: int, mean: Mean = sample_mean) -> Quantity:
-    return of_each(lambda unit, record: mean_of_half(record, half, mean))
+    """Return the last accuracy in % on the own test rows of one half of the clients."""
+
+    def accuracy(x: Trial) -> float:
+        s = x.record.scores[-1]
+        chosen = halves(len(s.n_test))[half]
+        return 100 * mean(s.accuracy[chosen], s.n_test[chosen])
+
+    return accuracy
 
 
-def took_part(which: str) -> Quantity:
-    """Return, of the test clients, the share that took part in %, or the points above FedAvg.
+def took_part(x: Trial) -> Array:
+    """Return which of the test clients took part in any round."""
+    how: dict[str, Any] = {"label": x.unit.label, "seed": x.unit.seed, **x.unit.point}
+    cohorts = [x.part.run.plan(t, **how).clients for t in range(x.record.round)]
+    return np.isin(halves(len(x.record.scores[-1].n_test))[1], np.concatenate(cohorts))
 
-    which : "share", or whose points: of "those" that took part or of the "others".
-    """
 
-    def measure(part: Part, label: str) -> Array:
-        found = []
-        for (unit, own), (_, base) in zip(part.pairs(label), part.pairs("fedavg")):
-            how: dict[str, Any] = {"label": label, "seed": unit.seed, **unit.point}
-            cohorts = [part.run.plan(t, **how).clients for t in range(own.round)]
-            scores, n = own.scores[-1], own.scores[-1].n_test
-            _, tested = halves(len(n))
-            there = np.isin(tested, np.concatenate(cohorts))
-            gained = 100 * (scores.accuracy - base.scores[-1].accuracy)
-            kept = tested[there if which == "those" else ~there]
-            points = sample_mean(gained[kept], n[kept])
-            found.append(100 * there.mean() if which == "share" else points)
-        return np.array(found)
+def above_fedavg(those: bool) -> Quantity:
+    """Return the points above FedAvg of the test clients that took part, or of the others."""
 
-    return measure
+    def points(x: Trial) -> float:
+        own, base = (one.record.scores[-1] for one in (x, x.beside("fedavg")))
+        kept = halves(len(own.n_test))[1][took_part(x) == those]
+        return sample_mean(100 * (own.accuracy - base.accuracy)[kept], own.n_test[kept])
+
+    return points
 
 
 # ---- of the parameters that the server sends -----------------------------------------------------
@@ -282,10 +248,9 @@ def unadapted_score(
     unseen : on the clients that never trained.
     """
 
-    def measure(part: Part, label: str) -> Array:
-        pairs = part.pairs(label)
-        each = [score_unadapted(u, r.state, r.round, part.loader, unseen) for u, r in pairs]
-        return np.array([scale_of(score) * mean(getattr(s, score), s.n_test) for s in each])
+    def measure(x: Trial) -> float:
+        s = score_unadapted(x.unit, x.record.state, x.record.round, x.part.loader, unseen)
+        return scale_of(score) * mean(getattr(s, score), s.n_test)
 
     return measure
 
@@ -294,13 +259,9 @@ def score_unadapted(
     unit: Unit, state: State, round: int, loader: Loader, unseen: bool = False, train: bool = False
 ) -> Scores:
     """Return the scores of the parameters that the server sends, in a state after a round."""
-    made, data, algorithm = (
-        unit.experiment,
-        load_experiment(unit.experiment, loader),
-        unit.algorithm,
-    )
-    sent = algorithm.download(state.server)
-    state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
+    made, data = unit.experiment, load_experiment(unit.experiment, loader)
+    sent = unit.algorithm.download(state.server)
+    state = State(Server(unit.algorithm.personalised_params(data.model, sent, None, None)), {})
     how: dict[str, Any] = {"seed": unit.seed}
     if unseen and data.unseen:
         how |= {"support": made.unseen, "dtype": np.dtype(made.dtype)}
@@ -311,47 +272,45 @@ def score_unadapted(
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "accuracy": over_rounds("accuracy", last),
-    "accuracy, users": over_rounds("accuracy_mean", last),
-    "average": over_rounds("accuracy", lambda t, y: y.mean()),
-    "maximum": over_rounds("accuracy", lambda t, y: y.max()),
-    "change": over_rounds("accuracy", change),
-    "untrained": over_rounds("accuracy", start),
-    "gained in training": over_rounds("accuracy", gain),
-    "training loss": over_rounds("train_loss", last),
-    "test loss": over_rounds("test_loss", last),
-    "variance": over_rounds("variance", last),
-    "B": over_rounds("B", last),
-    "γ": over_rounds("gamma", lambda t, y: np.nanmean(y[-max(1, len(y) // 10) :])),
-    "γ measured": over_rounds("gamma", lambda t, y: np.nanmean(y)),
-    "μ at the end": over_rounds("mu", last),
-    "bytes": total(*SENT),
-    "MB": total(*SENT, scale=1e-6),
-    "operations": total("flops"),
-    "10⁶ operations": total("flops", scale=1e-6),
-    "10⁹ operations": total("flops", scale=1e-9),
-    "gradients": total("grads"),
-    "HVPs": total("hvps"),
-    "first rounds": over_rounds("accuracy", until_10(1)),
-    "first rounds and start": over_rounds("accuracy", until_10(0)),
-    "last tenth, users": over_rounds("accuracy_mean", lambda t, y: y[t > 0.9 * t[-1]].mean()),
-    "since round 900": over_rounds("accuracy", gain_of_last_tenth),
-    "rises": over_rounds("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean()),
-    "largest rise": over_rounds(
-        "train_loss", lambda t, y: np.diff(after_300(t, y)).max(initial=0.0)
-    ),
-    "loss after round 300": over_rounds("train_loss", lambda t, y: after_300(t, y)[0]),
-    "renewals": of_each(count_renewals),
-    "largest F": of_each(largest_importance),
+    "accuracy": last("accuracy"),
+    "accuracy, users": last("accuracy_mean"),
+    "average": over("accuracy", lambda t, y: y.mean()),
+    "maximum": over("accuracy", lambda t, y: y.max()),
+    "change": over("accuracy", change),
+    "untrained": over("accuracy", lambda t, y: y[0]),
+    "gained in training": over("accuracy", lambda t, y: y[-1] - y[0]),
+    "training loss": last("train_loss"),
+    "test loss": last("test_loss"),
+    "variance": last("variance"),
+    "B": last("B"),
+    "γ": over("gamma", lambda t, y: known_mean(y[-max(1, len(y) // 10) :])),
+    "γ measured": over("gamma", lambda t, y: known_mean(y)),
+    "μ at the end": last("mu"),
+    "bytes": lambda x: x.last(*SENT),
+    "MB": lambda x: 1e-6 * x.last(*SENT),
+    "operations": lambda x: x.last("flops"),
+    "10⁶ operations": lambda x: 1e-6 * x.last("flops"),
+    "10⁹ operations": lambda x: 1e-9 * x.last("flops"),
+    "gradients": lambda x: x.last("grads"),
+    "HVPs": lambda x: x.last("hvps"),
+    "first rounds": over("accuracy", lambda t, y: y[(t >= 1) & (t <= 10)].mean()),
+    "first rounds and start": over("accuracy", lambda t, y: y[t <= 10].mean()),
+    "last tenth, users": over("accuracy_mean", lambda t, y: y[t > 0.9 * t[-1]].mean()),
+    "since round 900": over("accuracy", gain_of_last_tenth),
+    "rises": over("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean()),
+    "largest rise": over("train_loss", lambda t, y: np.diff(after_300(t, y)).max(initial=0.0)),
+    "loss after round 300": over("train_loss", lambda t, y: after_300(t, y)[0]),
+    "renewals": count_renewals,
+    "largest F": lambda x: np.max(getattr(x.record.state.server, "F", np.nan)),
     "rounds to FedAvg's loss": rounds_to_loss("fedavg"),
     "rounds to FedProx's loss": rounds_to_loss("fedprox"),
     # clients that never trained
-    "new clients": over_rounds("unseen_accuracy", last),
-    "at the start": over_rounds("unseen_accuracy", start),
-    "second half": over_rounds("unseen_accuracy", lambda t, y: later_half(y).mean()),
-    "mean of clients": over_rounds("unseen_accuracy_mean", last),
-    "on validation clients": over_rounds("validation_clients_accuracy", last),
-    "change on new clients": over_rounds("unseen_accuracy", change),
+    "new clients": last("unseen_accuracy"),
+    "at the start": over("unseen_accuracy", lambda t, y: y[0]),
+    "second half": over("unseen_accuracy", lambda t, y: later_half(y).mean()),
+    "mean of clients": last("unseen_accuracy_mean"),
+    "on validation clients": last("validation_clients_accuracy"),
+    "change on new clients": over("unseen_accuracy", change),
     "rounds to FedAvg's": cost_until("fedavg", "round"),
     "MB to FedAvg's": cost_until("fedavg", *SENT, scale=1e-6),
     "10⁹ operations to FedAvg's": cost_until("fedavg", "flops", scale=1e-9),
@@ -362,25 +321,25 @@ QUANTITIES: Mapping[str, Quantity] = {
     "before adaptation, users": unadapted_score(client_mean),
     "before adaptation, new clients": unadapted_score(unseen=True),
     "test loss before adaptation": unadapted_score(score="test_loss"),
-    "w from the exact form's": of_pairs("per-fedavg", distance),
+    "w from the exact form's": distance,
     # clients beside FedAvg's
     "more accurate": share("accuracy", np.greater),
     "less accurate": share("accuracy", np.less),
     "as accurate": share("accuracy", np.equal),
     "lower loss": share("test_loss", np.less),
-    "left high": of_each(left_high),
-    "bytes of renewals": of_pairs("fedavg", bytes_of_renewals),
-    "last round's quantities other than FedAvg's": of_pairs("fedavg", count_different),
-    "apart from the mean": of_pairs("mean", largest_difference),
+    "left high": left_high,
+    "bytes of renewals": bytes_of_renewals,
+    "last round's quantities other than FedAvg's": count_different,
+    "apart from the mean": largest_difference,
     # the half of the clients that is tested, and the half that chooses
     "test clients": of_half(1),
     "mean of test clients": of_half(1, client_mean),
     "validation clients": of_half(0),
-    "test clients that took part": took_part("share"),
-    "they, above FedAvg": took_part("those"),
-    "the others": took_part("others"),
+    "test clients that took part": lambda x: 100 * took_part(x).mean(),
+    "they, above FedAvg": above_fedavg(True),
+    "the others": above_fedavg(False),
     # γ, after equal computation
-    "10⁹ operations a round": of_each(operations_a_round),
+    "10⁹ operations a round": lambda x: x.last("flops") / x.unit.experiment.rounds / 1e9,
     "after a quarter of the operations": after_operations(0.25),
     "after half of the operations": after_operations(0.5),
     "after all operations": after_operations(1.0),
@@ -392,9 +351,9 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
 #: What chooses a method's rates.
-CHOICES: Mapping[str, Callable[[Record], float]] = {
-    "validation clients": lambda record: float(record.rows[-1]["validation_clients_accuracy"]),
-    "half of the clients": lambda record: mean_of_half(record, 0),
+CHOICES: Mapping[str, Quantity] = {
+    "validation clients": last("validation_clients_accuracy"),
+    "half of the clients": of_half(0),
 }
 
 
@@ -403,26 +362,32 @@ def at_best(run: Run, choice: str) -> tuple[Run, dict[str, str]]:
 
     What diverged comes last; (edge): an end of the grid, (only): there is no other value.
     """
-    places: dict[str, dict[str, list[tuple[Unit, Record]]]] = {}
-    for unit, record in zip(run.units, run.records):
-        places.setdefault(unit.label, {}).setdefault(unit.variant, []).append((unit, record))
 
-    def value(pairs: Sequence[tuple[Unit, Record]]) -> float:
-        records = [record for _, record in pairs]
-        ended = any(record.status == "diverged" for record in records)
-        return -np.inf if ended else float(np.mean([CHOICES[choice](r) for r in records]))
+    def value(trials: Sequence[Trial]) -> float:
+        ended = any(one.record.status == "diverged" for one in trials)
+        return -np.inf if ended else float(np.mean([CHOICES[choice](one) for one in trials]))
 
-    best, chosen = [], {}
-    for label, points in places.items():
+    part, best, chosen = Part(run, [run], Loader()), list[Trial](), {}
+    for label in dict.fromkeys(unit.label for unit in run.units):
+        points: dict[str, list[Trial]] = {}
+        for one in part.trials(label):
+            points.setdefault(one.unit.variant, []).append(one)
         top = max(points.values(), key=value)
-        grid = [pairs[0][0].point for pairs in points.values()]
+        grid = [trials[0].unit.point for trials in points.values()]
         rates = (
             f"{SYMBOLS[key]} = {x:g}{edge(x, {point[key] for point in grid})}"
-            for key, x in top[0][0].point.items()
+            for key, x in top[0].unit.point.items()
         )
         best += top
         chosen[label] = ", ".join(rates)
-    return run_of(run, best), chosen
+    return run_of(run, [(one.unit, one.record) for one in best]), chosen
+
+
+def edge(value: float, grid: set[float]) -> str:
+    """Say whether a value is at an end of the grid that it was chosen from."""
+    if len(grid) == 1:
+        return " (only)"
+    return " (edge)" if value in (min(grid), max(grid)) else ""
 
 
 def merge_runs(runs: Mapping[str, Run], wanted: Mapping[str, Any]) -> dict[str, Run]:
@@ -445,10 +410,3 @@ def join_runs(runs: Sequence[Run]) -> Run:
     seeds = tuple(dict.fromkeys(seed for run in runs for seed in run.experiment.seeds))
     whole = runs[0]._replace(experiment=replace(runs[0].experiment, seeds=seeds))
     return run_of(whole, [(u._replace(number=i), r) for i, (u, r) in enumerate(pairs)])
-
-
-def edge(value: float, grid: set[float]) -> str:
-    """Say whether a value is at an end of the grid that it was chosen from."""
-    if len(grid) == 1:
-        return " (only)"
-    return " (edge)" if value in (min(grid), max(grid)) else ""

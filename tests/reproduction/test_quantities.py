@@ -1,7 +1,6 @@
 """What is read off runs, on rows and scores made up here."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores
 from reproduce.cells import count_tested, split_run
-from reproduce.quantities import QUANTITIES, Part, at_best, halves
+from reproduce.quantities import Part, at_best, halves, measure
 
 Pair = tuple[Unit, Record]
 
@@ -28,8 +27,7 @@ def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) 
     scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n + 1, np.full(4, np.nan))
     scores = scores._replace(**more.get("scores", {}))
     status = "diverged" if more.get("diverged") else "done"
-    state = State(more.get("server"), {})
-    record = Record(status, len(rows) - 1, state, rows, [len(rows) - 1], [scores])
+    record = Record(status, len(rows) - 1, State(None, {}), rows, [len(rows) - 1], [scores])
     set_to = {"algorithms": {label: "fedavg"}, "seeds": [seed], "rounds": 4, "clients_per_round": 1}
     return Unit(0, config.experiment_of(set_to.items()), more.get("point", {}), ""), record
 
@@ -49,6 +47,8 @@ def part_of(*pairs: Pair) -> Part:
 
 CURVE = [0.1, 0.5, 0.3, 0.6, 0.5]
 LOSS = [4.0, 3.0, 2.0, 1.0, 2.0]
+NEW = {"unseen_accuracy": [0.1, 0.2, 0.4], "bytes_down": [0, 10, 20], "bytes_up": [0, 0, 0]}
+NO_BYTES = {"bytes_up": [0] * 5}
 
 
 @pytest.mark.parametrize(
@@ -60,45 +60,36 @@ LOSS = [4.0, 3.0, 2.0, 1.0, 2.0]
         ("change", {"accuracy": [0.1, None, None, None, 0.5]}, 0),
         ("first rounds", {"accuracy": CURVE}, 47.5), ("first rounds and start", {"accuracy": CURVE}, 40),
         ("since round 900", {"accuracy": CURVE}, -10), ("training loss", {"train_loss": LOSS}, 2),
-        ("γ measured", {"gamma": [np.nan, 1.0, 2.0, 3.0, 4.0]}, 2.5),
+        ("γ measured", {"gamma": [np.nan, 1.0, 2.0, 3.0, 4.0]}, 2.5), ("γ", {"accuracy": CURVE}, None),
         ("rises", {"train_loss": LOSS}, 100), ("largest rise", {"train_loss": LOSS}, 1),
         ("bytes", {"bytes_down": [0, 1, 2, 3, 4], "bytes_up": [0, 1, 1, 1, 3]}, 7),
         ("10⁹ operations", {"flops": [0, 0, 0, 0, 5e9]}, 5),
         ("renewals", {"renewed": [0, 1, 1, 1, 1]}, 0),  # preset ones, and the last row
-        ("renewals", {"renewed": [1, 0, 0, 0, 0]}, 1),
+        ("renewals", {"renewed": [1, 0, 0, 0, 0]}, 1), ("largest F", {"accuracy": CURVE}, None),
         ("new clients", {"unseen_accuracy": CURVE}, 50), ("second half", {"unseen_accuracy": CURVE}, 140 / 3),
     ],
 )  # fmt: skip
-def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float) -> None:
+def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float | None) -> None:
     part = part_of(pair("m", columns), pair("m", columns, seed=1))
-    assert QUANTITIES[quantity](part, "m") == pytest.approx([expected] * 2)
+    found = measure(quantity, part.trials("m"))
+    assert found == pytest.approx([] if expected is None else [expected] * 2)
 
 
-def test_what_a_run_does_not_have_is_nothing() -> None:
-    own = pair("m", {"accuracy": CURVE}, server=SimpleNamespace(F=np.array([1.0, 3.0])))
-    part = part_of(own, pair("fedavg", {"accuracy": CURVE}, server=SimpleNamespace()))
-    assert QUANTITIES["largest F"](part, "m") == [3]
-    assert np.isnan(QUANTITIES["largest F"](part, "fedavg"))
-    assert np.isnan(QUANTITIES["γ"](part, "m"))
-
-
-def test_cost_until_another_methods_end() -> None:
-    base = {"unseen_accuracy": [0.1, 0.2, 0.4], "bytes_down": [0, 10, 20], "bytes_up": [0, 0, 0]}
-    fast, slow = (base | {"unseen_accuracy": y} for y in ([0.1, 0.4, 0.3], [0.1, 0.2, 0.3]))
-    part = part_of(pair("fedavg", base), pair("fast", fast), pair("slow", slow))
-    found = [float(QUANTITIES["MB to FedAvg's"](part, m)[0]) for m in ("fedavg", "fast", "slow")]
-    assert found == pytest.approx([20e-6, 10e-6, np.inf])
-    losses = {"fedavg": [3, 2.0, 1.5], "m": [3, 1.0, 2]}
-    part = part_of(*(pair(m, {"train_loss": y}) for m, y in losses.items()))
-    assert [QUANTITIES["rounds to FedAvg's loss"](part, m)[0] for m in losses] == [2, 1]
-
-
-def test_bytes_of_the_rounds_that_renew() -> None:
-    sent = {"bytes_up": [0, 0, 0, 0, 0]}
-    own = pair("m", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **sent})
-    base = pair("fedavg", {"bytes_down": [0, 1, 2, 3, 4], **sent})
-    found = QUANTITIES["bytes of renewals"](part_of(own, base), "m")
-    assert found == [2]  # without the first renewal
+@pytest.mark.parametrize(
+    ("quantity", "own", "base", "expected"),
+    [
+        ("MB to FedAvg's", NEW, NEW, 20e-6),
+        ("MB to FedAvg's", NEW | {"unseen_accuracy": [0.1, 0.4, 0.3]}, NEW, 10e-6),
+        ("MB to FedAvg's", NEW | {"unseen_accuracy": [0.1, 0.2, 0.3]}, NEW, np.inf),
+        ("rounds to FedAvg's loss", {"train_loss": [3, 1.0, 2]}, {"train_loss": [3, 2.0, 1.5]}, 1),
+        ("rounds to FedAvg's loss", {"train_loss": [3, 2.0, 2]}, {"train_loss": [3, 2.0, 1.5]}, 3),
+        ("bytes of renewals", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **NO_BYTES},
+         {"bytes_down": [0, 1, 2, 3, 4], **NO_BYTES}, 2),  # without the first renewal
+    ],
+)  # fmt: skip
+def test_beside_fedavg(quantity: str, own: Any, base: Any, expected: float) -> None:
+    part = part_of(pair("m", own), pair("fedavg", base))
+    assert measure(quantity, part.trials("m")) == pytest.approx([expected])
 
 
 def test_of_single_clients() -> None:
@@ -106,17 +97,16 @@ def test_of_single_clients() -> None:
     _, tested = halves(4)
     columns, scores = {"accuracy": CURVE}, {"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
     own = pair("m", columns, scores=scores)
-    base = pair("fedavg", columns, scores={"accuracy": b, "test_loss": -b})
-    part = part_of(own, base)
-    names = ("more accurate", "less accurate", "as accurate", "lower loss")
-    shares = [QUANTITIES[q](part, "m")[0] for q in names]
-    assert shares == pytest.approx([100 / 3, 0, 200 / 3, 100 / 3])
+    part = part_of(own, pair("fedavg", columns, scores={"accuracy": b, "test_loss": -b}))
     drawn = {int(k) for t in range(4) for k in part.run.plan(t, "m").clients}
-    took = QUANTITIES["test clients that took part"](part, "m")
-    assert took == [100 * len(drawn & {*tested.tolist()}) / 2]
     n = own[1].scores[-1].n_test[tested]
-    mean = 100 * np.nansum(a[tested] * n) / n.sum()
-    assert QUANTITIES["test clients"](part, "m") == pytest.approx([mean])
+    expected = {
+        "more accurate": 100 / 3, "less accurate": 0, "as accurate": 200 / 3, "lower loss": 100 / 3,
+        "test clients that took part": 100 * len(drawn & {*tested.tolist()}) / 2,
+        "test clients": 100 * np.nansum(a[tested] * n) / n.sum(),
+    }  # fmt: skip
+    found = {quantity: measure(quantity, part.trials("m"))[0] for quantity in expected}
+    assert found == pytest.approx(expected)
 
 
 def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
