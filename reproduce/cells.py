@@ -6,6 +6,7 @@ A place is (data, setting). cells.csv holds them all; tables and verdicts are re
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,6 +225,7 @@ def derive_cells(spec: Spec, cells: Cells) -> Iterator[Cell]:
     names : what it is called → how it is made. over : where the name of the varied value begins in a
     setting; what is before it is the place of the new cells, unless `setting` names it.
     """
+    yield from measure_distances(spec, cells)
     for wanted in spec["measure"].get("derived", []):
         each: dict[tuple[Place, str], list[Array]] = {}
         for place in cells.places_at(wanted["at"]):
@@ -243,6 +245,23 @@ def derive_cells(spec: Spec, cells: Cells) -> Iterator[Cell]:
                 if how in OVER_SETTINGS:
                     x = values_of(OVER_SETTINGS[how](np.array(values)))
                     yield Cell(there, method, name, x)
+
+
+def measure_distances(spec: Spec, cells: Cells) -> Iterator[Cell]:
+    """Yield how far `quantities` are from the accuracies that the paper prints, on average: `distances`.
+
+    of, settings : of the places "..., OF; SETTING" together.
+    """
+    wanted = spec["measure"].get("distances", {})
+    names = (wanted.get(key, []) for key in ("settings", "quantities", "of"))
+    for setting, quantity, of in product(*names):
+        off, places = list[float](), cells.places_at([f"*, {of}; {setting}"])
+        for place in places:
+            printed = spec["paper"][place_name(place).partition(";")[0]]["accuracy"]
+            known = ((cells.get(place, m, quantity), x) for m, x in printed.items())
+            off += [abs(ours.mean - x) for ours, x in known if ours]
+        there = places[0][0], f"all; {setting}, {quantity}"
+        yield Cell(there, "", f"distance from the paper, {of}", values_of(np.mean(off)))
 
 
 def method_names(spec: Spec) -> list[str]:
