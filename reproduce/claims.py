@@ -210,7 +210,8 @@ def claims_of(spec: Spec) -> list[Claim]:
 def claim_of(fields: Mapping[str, Any]) -> Claim:
     """Return a row with these fields; a text is a list of one."""
     lists = ("of", "to", "at", "beside", "also", "notes", "guards", "quick")
-    return Claim(**{k: as_list(v) if k in lists else v for k, v in fields.items()})
+    known: dict[str, Any] = {k: as_list(v) if k in lists else v for k, v in fields.items()}
+    return Claim(**known)
 
 
 def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
