@@ -93,19 +93,10 @@ def test_by_samples_draws_in_proportion_with_repeats():
     [
         ({}, "set epochs or steps"),
         ({"epochs": 1, "steps": 1}, "only one of them"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"steps": -2}, "steps is -2"),
-        ({"epochs": 1, "clients_per_round": 0}, "clients-per-round is 0"),
-        ({"epochs": 1, "batch_size": -1}, "batch-size is -1"),
-        ({"epochs": 1, "sampling": "by-sample"}, "did you mean 'by-samples'"),
-        ({"epochs": 1, "stragglers": 1.5}, "stragglers is 1.5"),
-        ({"epochs": 1, "stragglers": -0.5}, "stragglers is -0.5"),
-        ({"epochs": 1, "support": 1.0}, "support is 1.0"),
-        ({"epochs": 1, "support": 0.0}, "support is 0.0"),
         ({"epochs": 1, "clients_per_round": 7}, "is 7, but there are only 6 clients"),
     ],
 )
-def test_wrong_options_are_refused(options, message):
+def test_options_that_do_not_fit_together_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         make_plan(Sampling(**options), SIZES, 0, 0)
 

@@ -70,40 +70,6 @@ def test_a_score_of_0_predicts_the_lower_label(model):
     assert model.predict(np.array([1.0, 0.5]), X).tolist() == [low, high, high]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (MLP(4, (), 3, l2=0.1), Logistic(4, 3, l2=0.1)),
-        (CNN((3, 4, 2), (), hidden=5, classes=3), MLP(24, (5,), 3, "relu")),
-        (CNN((8, 9), (2,), 3, 4, 3), CNN((8, 9, 1), (2,), 3, 4, 3)),
-    ],
-    ids=str,
-)
-def test_models_that_are_one_another(one, other):
-    """Without hidden layers, without convolutions, without an axis of channels."""
-    rng = np.random.default_rng(0)
-    w, v = rng.standard_normal((2, other.d))
-    D = Batch(rng.standard_normal((7, other.features)), rng.integers(0, 3, 7))
-    assert one.shapes == other.shapes
-    assert one.loss(w, D) == other.loss(w, D)
-    np.testing.assert_array_equal(one.grad(w, D), other.grad(w, D))
-    np.testing.assert_allclose(one.hvp(w, v, D), other.hvp(w, v, D), rtol=1e-13)
-
-
-def test_two_classes_are_the_binary_model_and_one_is_no_choice():
-    rng = np.random.default_rng(0)
-    X, y, w = rng.standard_normal((7, 3)), rng.integers(0, 2, 7), rng.standard_normal(4)
-    two = np.concatenate([np.stack([0 * w[:3], w[:3]], 1).ravel(), [0, w[3]]])
-    binary, multinomial = BinaryLogistic(3), Logistic(3, 2)
-    D = Batch(X, y)
-    assert binary.loss(w, D) == pytest.approx(multinomial.loss(two, D), rel=1e-14)
-    W, b = multinomial.unpack(multinomial.grad(two, D))
-    np.testing.assert_allclose(binary.grad(w, D), [*W[:, 1], b[1]], rtol=1e-13)
-    one, D = Logistic(2, 1), Batch(np.ones((3, 2)), np.zeros(3, int))
-    assert one.loss(np.ones(3), D) == one.grad(np.ones(3), D).any() == 0
-    assert one.predict(np.ones(3), D.X).tolist() == [0, 0, 0]
-
-
 VECTOR, TWO, TEN = ((3, 1), (1,)), (0, 1), tuple(range(10))
 
 

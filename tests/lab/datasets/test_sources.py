@@ -87,10 +87,8 @@ def test_files_and_folders_by_path(tmp_path, monkeypatch):
         ("synthetic(1,1,1,1,1,1,1)", {}, "one argument too many"),
         ("synthetic(1,alpha=2)", {}, "alpha is given twice"),
         ("synthetic(x)", {}, "alpha is 'x'"),
-        ("synthetic(-1)", {}, "at least 0"),
         ("synthetic(gamma=1)", {}, "unknown key of synthetic 'gamma'"),
         ("synthetic-iid(alpha=1)", {}, "unknown key of synthetic-iid 'alpha'"),
-        ("synthetic-iid(users=0)", {}, "at least 1"),
     ],
 )
 def test_wrong_names_and_arguments_are_refused(name, given, message, tmp_path, monkeypatch):
