@@ -75,10 +75,11 @@ def run_parts(
             raise
 
     pool = ThreadPoolExecutor(n - 1)
+    futures = list[Future[Result]]()
     with ONE_BLAS_THREAD:
-        # in this context: np.errstate is part of it
-        futures = [pool.submit(copy_context().run, attempt, i) for i in range(len(parts))]
         try:
+            for i in range(len(parts)):  # in this context: np.errstate is part of it
+                futures.append(pool.submit(copy_context().run, attempt, i))
             for i in reversed(range(len(parts))):
                 if futures[i].cancel():  # no thread has begun it, so this one does
                     futures[i] = Future()

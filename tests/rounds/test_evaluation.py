@@ -17,7 +17,7 @@ from fedref.algorithms.fedavg import FedAvg, FedAvgMeta
 from fedref.models import MLP
 from fedref.rounds import evaluation
 from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
-from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.federation import Part
 from fedref.sampling import Sampling
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
@@ -186,7 +186,8 @@ def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
     """Equal to the bit: a client may be evaluated anywhere, together with any others."""
     model = MLP(17, (13, 11), 5)  # BLAS may compute the last of many rows differently
     rng = np.random.default_rng(0)
-    federated = random_federation(model, rng.integers(1, 60, 40), rng)
+    sizes = rng.integers(1, 60, 40)
+    federated = make_federation(model, sizes, test=sizes)
     algorithm, w = make_algorithm(name), model.init(rng).astype(dtype)
     state = State(algorithm.initial(model, w), {})
     options = {"round": 3, "seed": 1, "dtype": dtype}
@@ -199,11 +200,3 @@ def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
         )
         for scores, scores_of_all in zip(alone, whole):
             np.testing.assert_array_equal(scores, scores_of_all[clients])
-
-
-def random_federation(model, sizes, rng):
-    """A federation whose client k has sizes[k] training rows and as many test rows."""
-    n = int(sizes.sum())
-    X, y = rng.normal(size=(2 * n, model.features)), rng.integers(0, model.classes, 2 * n)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return Federation(Source(X, y), Part(np.arange(n), offsets), Part(np.arange(n, 2 * n), offsets))
