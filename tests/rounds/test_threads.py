@@ -123,8 +123,10 @@ def test_other_threads_end_at_ctrl_c_and_if_a_client_fails(happens, error):
     plan = make_plan(Sampling(5, epochs=2, batch_size=0), federated.train.sizes, 0, 0)
     plan = plan._replace(steps=np.array([2, 2, 9, 2, 2]))
     work = partial(run_clients, stack=False, threads=3)
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     with pytest.raises(error):
         run_round(algorithm, model, start(algorithm, model), plan, federated, work=work)
+    for thread in {*threading.enumerate()} - before:
+        thread.join(60)
+        assert not thread.is_alive()
     assert Endless.gradients < 5000  # no step came to its end
-    assert threading.active_count() == before
