@@ -18,12 +18,6 @@ def whole(n):
     return Part(np.arange(sum(n)) + 100, partition.offsets(np.array(n)))
 
 
-@given(st.lists(st.integers(0, 4)))
-def test_group_keeps_the_order_within_each_client(owner):
-    grouped = partition.group_by_client(np.array(owner, np.int64), 5)
-    assert as_lists(grouped) == [[i for i, o in enumerate(owner) if o == k] for k in range(5)]
-
-
 def test_every_order_of_a_client_is_as_likely():
     part = whole([3] * 6000)
     rows = partition.shuffle_clients(part, np.random.default_rng(0)).rows.reshape(-1, 3)
@@ -67,13 +61,6 @@ def test_deal_is_the_loop_over_holdings(n, data):
         expected[k] += left[c][:m]
         left[c] = left[c][m:]
     assert as_lists(partition.deal(pools, pool, client, count, 4)) == expected
-
-
-@given(st.integers(0, 50), st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_apportion_loses_nothing(n, shares):
-    found = partition.apportion(n, np.array(shares))
-    assert found.sum() == n
-    assert found.min() >= 0
 
 
 @given(st.integers(0, 300), st.integers(0, 9))

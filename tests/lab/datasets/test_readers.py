@@ -79,8 +79,7 @@ def ways(given, folder):
     more = {} if given.test is None else {"test": given.test}
     yield load(put(folder, "a.npz", npz_bytes(arrays | more)))
     yield from_memory(arrays | more, "data")
-    objects = {name: x.astype(object) for name, x in arrays.items() if x.dtype.kind == "U"}
-    yield from_memory(arrays | objects | more, "data")
+    yield from_memory({name: x.astype(object) for name, x in arrays.items()} | more, "data")
     other = {"X": np.asfortranarray(given.X.astype(">f8")), "y": arrays["y"][:, None]}
     column = {name: 1 * mask[:, None] for name, mask in more.items()}
     yield load(put(folder, "b.npz", npz_bytes(arrays | other | column)))
@@ -88,7 +87,8 @@ def ways(given, folder):
         yield from_memory(tuple(arrays.values()), "data")
     table = {f"x {j}": given.X[:, j] for j in range(given.X.shape[1])} | {"label": given.y}
     table |= ({"client": given.client} if given.client else {}) | more
-    yield from_memory(pd.DataFrame(table), "data")
+    for frame in (pd.DataFrame(table), pd.DataFrame(table).astype(object)):
+        yield from_memory(frame, "data")
     for separator, name in ((",", "a.csv"), (";", "b.csv"), ("\t", "c.TSV"), (",", "d.csv.gz")):
         text, ends = io.StringIO(), "\r\n" if name == "b.csv" else "\n"
         writer = csv.writer(text, delimiter=separator, lineterminator=ends)

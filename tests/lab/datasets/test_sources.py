@@ -115,14 +115,6 @@ def test_a_wrong_folder_matters_only_where_it_is_needed(tmp_path, monkeypatch):
         load("mnist")  # and no download
 
 
-def test_every_published_file_has_an_address_and_a_hash():
-    for known in SOURCES.values():
-        assert bool(known.addresses) == bool(known.hashes)
-        assert all(a.startswith("https://") and a.endswith("/") for a in known.addresses)
-        for kind, _, digest in (hash.partition(":") for hash in known.hashes.values()):
-            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
-
-
 # ---- EMNIST ---------------------------------------------------------------------------------------
 
 
@@ -153,15 +145,3 @@ def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
     monkeypatch.setitem(emnist.ALPHABETS, "letters", "·abc")
     with pytest.raises(DataError, match="label 4; expected labels below 4 in letters"):
         load("emnist", data_dir(tmp_path))
-
-
-def test_python_s_numbers_are_numbers():
-    pandas = pytest.importorskip("pandas")
-    X, y, client = np.arange(8.0).reshape(4, 2), np.array([0, 1, 1, 0]), np.array([3, 3, 5, 5])
-    wanted = sources.from_memory((X, y, client), "data").sha256
-    as_objects = tuple(x.astype(object) for x in (X, y, client))
-    assert sources.from_memory(as_objects, "data").sha256 == wanted
-    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y, "client": client})
-    assert sources.from_memory(frame.astype(object), "data").sha256 == wanted
-    with pytest.raises(DataError, match="X holds object"):
-        sources.from_memory((np.array([["a", 1]], object), y[:1]), "data")
