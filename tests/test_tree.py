@@ -62,13 +62,6 @@ def test_one_number_that_is_not_finite_is_noticed():
         assert not tree.finite((A, float(bad)))
 
 
-def test_freeze_makes_every_array_read_only():
-    value = Pair(np.zeros(2), (None, 1.0, np.zeros(3)))
-    assert tree.freeze(value) is value
-    assert not value.x.flags.writeable
-    assert not value.y[2].flags.writeable
-
-
 @pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.pooled])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_what_clients_sent_is_combined_from_a_stream_to_the_bit(name, dtype):
