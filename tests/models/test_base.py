@@ -11,15 +11,6 @@ from fedref.models.batch import Batch
 from fedref.rounds.cost import Counter
 
 
-def test_hvp_and_losses_that_are_derived_are_those_that_are_written():
-    rng, model = np.random.default_rng(1), BinaryLogistic(3, l2=0.3)
-    w, v = rng.normal(size=(2, 4, model.d))
-    D = Batch(rng.normal(size=(4, 5, 3)), rng.integers(0, 2, (4, 5)))
-    for name, more in (("hvp", (w, v)), ("sample_losses", (w,))):
-        derived, written = (getattr(it, name) for it in (base.Model, BinaryLogistic))
-        np.testing.assert_allclose(derived(model, *more, D), written(model, *more, D), rtol=1e-12)
-
-
 def test_a_gradient_that_loses_the_complex_step_is_refused_and_a_constant_one_is_not():
     rng = np.random.default_rng(1)
     w, v, D = *rng.normal(size=(2, 4)), Batch(rng.normal(size=(50, 3)), rng.choice([-1, 1], 50))
@@ -37,17 +28,6 @@ def test_a_gradient_that_loses_the_complex_step_is_refused_and_a_constant_one_is
     np.testing.assert_array_equal(lossy.hvp(w, 0 * v, D), np.zeros(4))
     jumps = wrong(lambda model, w, D: 1.0 * (w.real > 5e-4))  # between the two steps
     np.testing.assert_array_equal(jumps.hvp(0 * w, np.ones(4), D), np.zeros(4))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.longdouble, np.complex128])
-def test_the_share_of_a_sample_is_real_and_one_array_for_all(dtype):
-    D = Batch(np.ones((3, 2)), np.zeros(3, int))
-    share = base.mean_weights(D, dtype)
-    assert share.dtype == np.zeros(0, dtype).real.dtype
-    assert float(share) == pytest.approx(1 / 3, rel=1e-7)
-    assert share is base.mean_weights(D, dtype)
-    with pytest.raises(ValueError, match="read-only"):
-        share[...] = 1
 
 
 def test_a_subclass_s_gradient_is_called_without_validation_too():

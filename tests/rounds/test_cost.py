@@ -29,7 +29,7 @@ from fedref.models import Logistic
 from fedref.models.numerics import Array
 from fedref.proofs import Case
 from fedref.proofs.runs import EPOCHS, World
-from fedref.rounds.cost import Counter, Counts, RoundLog, columns, count_floats, flops, total
+from fedref.rounds.cost import Counter, Counts, columns, count_floats, total
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, stream
 
@@ -166,15 +166,3 @@ def test_floats_and_totals():
     assert count_floats(message) == 6 + 1 + 1 + 2  # whole numbers and flags are free
     assert total([Counts(1, 2, 3, 4), Counts(10, 20, 30, 40)]) == (11, 22, 33, 44)
     assert total([]) == Counts() == (0, 0, 0, 0)
-
-
-def test_the_columns_of_a_round():
-    """2 operations a product of the derivatives, as the model states them (test_work.py: how many)."""
-    model, counts = MODELS["mlp"], Counts(5, 7, 11, 13)
-    grad, hvp = model.work
-    assert flops(model, counts) == 2 * (grad * 11 + hvp * 13)
-    assert set(columns(model, RoundLog(), np.float64).values()) == {0}
-    assert columns(model, RoundLog(100, 200, counts, 3, 2, 1), np.float32) == {
-        "bytes_down": 400, "bytes_up": 800, "grads": 5, "hvps": 7, "flops": flops(model, counts),
-        "stragglers": 3, "dropped": 2, "failed": 1,
-    }  # fmt: skip
