@@ -27,7 +27,7 @@ import tomli_w
 
 from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, printable, unknown
 from fedref.boundary.files import open_regular_only
 from fedref.boundary.values import (
     Bounds,
@@ -340,7 +340,8 @@ def complete(table: dict[str, Any]) -> Experiment:
     """Make an experiment of its table, with every value that does not depend on the data."""
     if not table["algorithms"]:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
-    usual = {} if table.get("epochs") or table.get("steps") else {"steps": 10}
+    is_open = table.get("epochs") is None and table.get("steps") is None
+    usual = {"steps": 10} if is_open else {}
     algorithms = {label: make_algorithm(label, own) for label, own in table["algorithms"].items()}
     tables = named_tables(table)
     name = names.default_run_name(tables["data"]["name"])
@@ -479,7 +480,9 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     settings = [(key, value) for key, value in settings if value is not None]
     if isinstance(what, list | type | Algorithm) or (isinstance(what, str) and what in ALGORITHMS):
         if "algorithms" in dict(settings):
-            raise ConfigError(f"{quote(what)} and other algorithms are given, expected one of them")
+            raise ConfigError(
+                f"{printable(what)} and other algorithms are given, expected one of them"
+            )
         what, settings = None, [("algorithms", what), *settings]
     data = dict(settings).get("data", "digits")
     if isinstance(data, Mapping) and not is_in_memory(data):
