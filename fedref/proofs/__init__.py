@@ -13,12 +13,12 @@ each tag. It gets a `Case`: a small model, a random point, and batches. To read 
 
 from importlib import import_module
 
-# The order of the imports is the order of the table: models, plans, the papers' equations, rounds.
+# The order of the imports is the order of the table: models, the papers' equations, rounds, plans.
 from fedref.proofs.models import MODELS  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
-for _name in ("duals", "pieces", "sampling", "identities", "cases", "runs"):
+for _name in ("duals", "pieces", "identities", "cases", "runs", "sampling"):
     import_module(f"fedref.proofs.{_name}")
 
 __all__ = ["MODELS", "ONE", "PROOFS", "Case", "Proof", "Row", "run", "select"]

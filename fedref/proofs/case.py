@@ -24,12 +24,16 @@ class Case:
     """A small model with a point w, directions vs, and batches D, D1, D2. Random points meet no kink.
 
     f : the same model in the specification. rows : D for it. D has weights and padding, and shows what
-    `is_telling` asks for.
+    `is_telling` asks for. w0, h, F, a : the server's parameters, a client's vector, importances, and a
+    number for each output unit.
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
         self.model, self.rng, self.f = model, rng, risk(model)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
+        self.w0, self.h = self.draw_vectors(2)
+        self.F = self.draw_vector() ** 2
+        self.a = rng.normal(size=spec.unit_of_parameter(model.shapes).max() + 1)
         self.s = np.array([1.0, 0.5, 0.0, 2.0])
 
     @cached_property

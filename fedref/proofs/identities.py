@@ -5,8 +5,9 @@ where a quantity is defined by what it becomes in the end, it becomes that.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -30,7 +31,7 @@ from fedref.checks import Report, relative_error, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
-from fedref.proofs.table import ONE, SMOOTH, proof
+from fedref.proofs.table import ONE, SMOOTH, equation, proof
 
 # ---- Per-FedAvg ----------------------------------------------------------------------------------
 
@@ -138,9 +139,7 @@ def stops(c: Case) -> Iterator[Report]:
 # ---- FedCurv and APFL ----------------------------------------------------------------------------
 
 
-@proof(
-    "fedcurv Fisher", "fisher and MAS in blocks of 1, 2 and 3 samples = at once; 0 without weight"
-)
+@proof("fedcurv Fisher", "fisher and MAS in blocks of 1 to 3 samples = at once; 0 without weight")
 def blocks(c: Case) -> Iterator[Report]:
     both: Any = ((importance.fisher, spec.fisher), (importance.mas, spec.mas))
     for estimate, printed in both:
@@ -154,50 +153,53 @@ def blocks(c: Case) -> Iterator[Report]:
         yield equal(estimate(c.model, c.w, none), np.zeros(c.model.d), bound=0)
 
 
-@proof("apfl eq.5", "gradient_square, SI of paths of either sign = the specification's estimates")
-def estimates(c: Case) -> Iterator[Report]:
-    path, moved = c.draw_vectors(2)
-    D, none = c.real_rows[0], None
-    for either in (path, -path):
-        expected = spec.IMPORTANCE["si"](none, none, none, either, moved)
-        yield equal(importance.synaptic_intelligence(either, moved), expected)
-    square = spec.IMPORTANCE["gradient-square"](c.f, c.w, D, none, none)
-    yield equal(importance.gradient_square(c.model, c.w, c.D), square)
+def square(c: Case) -> Any:
+    return ((c.w - c.w0) ** 2).sum()
 
 
-@proof(
-    ("fedprox alg.2", "feddyn objective", "apfl eq.6", "apfl eq.3"),
-    "objectives = the specification's loss + penalties; their ∇",
-)
-def objectives(c: Case) -> Iterator[Report]:
-    w0, h_k, F = c.draw_vectors(3)
-    D, square = c.rows, ((c.w - w0) ** 2).sum()
-    at: Any = {"F": F**2, "w_ref": w0, "mu": 0.7}
-    yield equal(fedprox.objective(c.model, c.w, w0, c.D, mu=0.7), c.f(c.w, D) + 0.35 * square)
-    got = fedprox.prox_gradient(c.model, c.w, w0, c.D, mu=0.7)
-    yield equal(got, spec.prox_gradient(c.f, c.w, w0, D, 0.7))
-    expected = c.f(c.w, D) - h_k @ c.w + 0.35 * square
-    yield equal(feddyn.objective(c.model, c.w, w0, h_k, c.D, alpha=0.7), expected)
-    got = feddyn.gradient(c.model, c.w, w0, h_k, c.D, alpha=0.7)
-    yield equal(got, spec.prox_gradient(c.f, c.w, w0, D, 0.7) - h_k)
-    unit = spec.unit_of_parameter(view.shape for view in c.model.unpack(c.w))
-    a = c.rng.normal(size=unit.max() + 1)
-    mixed = spec.compose(unit, c.w, a, h_k)
-    yield equal(apfl.compose(c.model, c.w, a, h_k), mixed)
-    penalty = 0.35 * (F**2 * (c.w - w0) ** 2).sum()
-    yield equal(apfl.objective(c.model, c.w, a, h_k, c.D, **at), c.f(mixed, D) + penalty)
-    K = [c.draw_vectors(7) for _ in range(3)]
-    yield stack_equals_loop(lambda w, w0: fedprox.objective(c.model, w, w0, c.D, mu=0.7), *K[:2])
-    yield stack_equals_loop(lambda w, w0: fedprox.inexactness(c.model, w, w0, c.D, mu=0.7), *K[:2])
-    yield stack_equals_loop(
-        lambda w, w0, h: feddyn.objective(c.model, w, w0, h, c.D, alpha=0.7), *K
-    )
-    yield stack_equals_loop(
-        lambda w, a, w_k: apfl.objective(c.model, w, a, w_k, c.D, **at),
-        K[0],
-        c.rng.normal(size=(7, len(a))),
-        K[1],
-    )
+def composite(c: Case) -> Array:
+    return spec.compose(spec.unit_of_parameter(c.model.shapes), c.w, c.a, c.h)
+
+
+equation("fedprox alg.2", "h and its ∇ = the loss + (μ/2)‖w − wᵗ‖², prox_gradient",
+    lambda c: (fedprox.objective(c.model, c.w, c.w0, c.D, mu=0.7),
+               fedprox.prox_gradient(c.model, c.w, c.w0, c.D, mu=0.7)),
+    lambda c: (c.f(c.w, c.rows) + 0.35 * square(c), spec.prox_gradient(c.f, c.w, c.w0, c.rows, 0.7)),
+)  # fmt: skip
+equation("feddyn objective", "it and its ∇ = the loss − h·w + (α/2)‖w − wᵗ‖², and that of FedProx − h",
+    lambda c: (feddyn.objective(c.model, c.w, c.w0, c.h, c.D, alpha=0.7),
+               feddyn.gradient(c.model, c.w, c.w0, c.h, c.D, alpha=0.7)),
+    lambda c: (c.f(c.w, c.rows) - c.h @ c.w + 0.35 * square(c),
+               spec.prox_gradient(c.f, c.w, c.w0, c.rows, 0.7) - c.h),
+)  # fmt: skip
+equation("apfl eq.3", "compose = the specification's",
+    lambda c: apfl.compose(c.model, c.w, c.a, c.h), composite,
+)  # fmt: skip
+equation("apfl eq.6", "objective = the loss of the composite + (μ/2) Σ F (w_S − wᵗ_S)²",
+    lambda c: apfl.objective(c.model, c.w, c.a, c.h, c.D, F=c.F, w_ref=c.w0, mu=0.7),
+    lambda c: c.f(composite(c), c.rows) + 0.35 * (c.F * (c.w - c.w0) ** 2).sum(),
+)  # fmt: skip
+equation("apfl eq.5", "gradient_square, SI of paths of either sign = the specification's estimates",
+    lambda c: (*(importance.synaptic_intelligence(sign * c.w0, c.h) for sign in (1, -1)),
+               importance.gradient_square(c.model, c.w, c.D)),
+    lambda c: (*(spec.IMPORTANCE["si"](None, None, None, sign * c.w0, c.h) for sign in (1, -1)),
+               spec.IMPORTANCE["gradient-square"](c.f, c.w, c.real_rows[0], None, None)),
+)  # fmt: skip
+
+
+@proof(("fedprox alg.2", "fedprox γ", "feddyn objective", "apfl eq.6"), "of a stack = one by one")
+def stacks(c: Case) -> Iterator[Report]:
+    K = 7  # clients; no other axis has this length
+    w, h, a = c.draw_vectors(K), c.draw_vectors(K), c.rng.normal(size=(K, len(c.a)))
+    starts = (w0 for _ in range(10_000) if c.model.grad(w0 := c.draw_vector(), c.D).any())
+    w0 = np.stack([*islice(starts, K)])  # where wᵗ is stationary, γ is ∞ on both sides
+    for f, stacked in (
+        (partial(fedprox.objective, c.model, D=c.D, mu=0.7), (w, w0)),
+        (partial(fedprox.inexactness, c.model, D=c.D, mu=0.7), (w, w0)),
+        (partial(feddyn.objective, c.model, D=c.D, alpha=0.7), (w, w0, h)),
+        (partial(apfl.objective, c.model, D=c.D, F=c.F, w_ref=c.w0, mu=0.7), (w, a, h)),
+    ):
+        yield stack_equals_loop(f, *stacked)
 
 
 @proof("fedcurv penalty", "penalty_gradient from u, v = complex step of penalty, j ≠ s", ONE)
@@ -207,14 +209,6 @@ def penalty(c: Case) -> Iterator[Report]:
     u, v = I.sum(0), (I * thetas).sum(0)
     got = fedcurv.penalty_gradient(c.w, u, v, I[me], I[me] * thetas[me], lam=0.7)
     yield c.slope_of(lambda w: fedcurv.penalty(w, others, lam=0.7), got)
-
-
-def find_renewals(losses: Sequence[float], delta_mu: float, delta_sigma: float) -> Array:
-    """Return for each loss whether the specification, with a window of 5, renews F after it."""
-    ends = range(1, len(losses) + 1)
-    return np.array(
-        [spec.completes_plateau(losses[:t], delta_mu, delta_sigma, 5) for t in ends], float
-    )
 
 
 #: Losses at the thresholds δ_μ = 1 and δ_σ = 0.5, all exact in binary. LEVEL has no peak: its mean 0 is
@@ -232,12 +226,11 @@ FALLS = [*6 * [1.0], *5 * [2.0], 1.5, 1.0, 0.75, 0.5, 0.0, 0.25]
 def detector(c: Case) -> Iterator[Report]:
     waves = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
     for losses, deltas in ((waves, (0.9, 0.13)), (LEVEL, (1.0, 0.5)), (FALLS, (1.0, 0.5))):
-        detector, got = apfl.PlateauDetector(*deltas, 5), []
-        for loss in losses:
+        detector = apfl.PlateauDetector(*deltas, 5)
+        for t, loss in enumerate(losses, 1):
             detector, renew = detector.push(loss)
-            got.append(renew)
-        yield equal(got, find_renewals(losses, *deltas), bound=0)
-    assert got[-1], "FALLS ends on a plateau"
+            yield equal(renew, spec.completes_plateau(losses[:t], *deltas, 5), bound=0)
+    assert renew, "FALLS ends on a plateau"
 
 
 @proof("apfl-deng α", "one step: α stays in [0, 1], clipped at either end")
@@ -252,12 +245,7 @@ def mixing_weight(c: Case) -> Iterator[Report]:
         # 0.3 and its step may cancel: the error beside 1, not beside what is left of them
         yield Report(float(abs(got.a - np.clip(0.3 - lr * g_a, 0, 1))))
     f = Linear(None, None, None)
-    for size in (
-        -100.0,
-        -0.1,
-        0.1,
-        100.0,
-    ):  # of the second step's gradient, in units of the first's
+    for size in (-100.0, -0.1, 0.1, 100.0):  # of the second step's gradient, in the first's
         client = spec.Client(0, D, [(g_v,), (size * g_v / (g_v @ g_v),)])
         _, personal = next(spec.apfl_deng(f, w, [[client]], 0.5, 0.3))
         yield Report(float(abs(personal[0][1] - np.clip(0.3 - 0.25 * 0.7 * size, 0, 1))))
@@ -275,10 +263,10 @@ class Linear(spec.Risk):
 
 @proof("feddyn alg.1", "where θ_k minimises the local objective, h_k⁺ = ∇L_k(θ_k)", ONE)
 def minimum(c: Case) -> Iterator[Report]:
-    (h_k,), theta = c.draw_vectors(1), c.w
+    theta = c.w
     for _ in range(200):
-        theta = theta - 0.3 * feddyn.gradient(c.model, theta, c.w, h_k, c.D, alpha=1.0)
-    got = feddyn.renewed_gradient(h_k, theta, c.w, alpha=1.0)
+        theta = theta - 0.3 * feddyn.gradient(c.model, theta, c.w, c.h, c.D, alpha=1.0)
+    got = feddyn.renewed_gradient(c.h, theta, c.w, alpha=1.0)
     yield equal(got, c.f.grad(theta, c.real_rows[0]))
 
 

@@ -14,25 +14,7 @@ from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, l
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
-from fedref.proofs.table import FAMILIES, ONE, proof
-
-
-def model_loss(c: Case) -> Iterator[Report]:
-    for D, rows in c.batches:
-        yield equal(c.model.loss(c.w, D), c.f(c.w, rows))
-
-
-def model_grad(c: Case) -> Iterator[Report]:
-    for D, rows in c.batches:
-        yield equal(c.model.grad(c.w, D), c.f.grad(c.w, rows))
-    w = c.w + 0.1j * c.vs[0]  # users take complex steps through it
-    yield equal(c.model.grad(w, c.D), c.f.grad(w, c.rows))
-
-
-def model_hvp(c: Case) -> Iterator[Report]:
-    for D, rows in c.batches:
-        for v in c.vs:
-            yield equal(c.model.hvp(c.w, v, D), c.f.hvp(c.w, v, rows))
+from fedref.proofs.table import FAMILIES, ONE, equation, proof
 
 
 def spec_grad(c: Case) -> Iterator[Report]:
@@ -48,12 +30,6 @@ def model_stack(c: Case) -> Iterator[Report]:
     yield stack_equals_loop(c.model.predict, w, D.X, bound=0)
 
 
-def model_vjp(c: Case) -> Iterator[Report]:
-    r = c.rng.normal(size=c.model.logits(c.w, c.D1.X).shape)
-    expected = spec.gradient(lambda w: (r * c.f.scores(w, c.D1.X)).sum(), c.w)
-    yield equal(c.model.vjp(c.w, c.D1.X, r), expected)
-
-
 def model_labels(c: Case) -> Iterator[Report]:
     m, D = c.model, c.D2
     yield equal(m.predict(c.w, D.X), c.f.predict(c.w, D.X), bound=0)
@@ -62,6 +38,15 @@ def model_labels(c: Case) -> Iterator[Report]:
     for side in (m, c.f):
         yield equal(side.predict(level, D.X), [m.labels[0]] * len(D.y), bound=0)
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
+
+
+def draw_residual(c: Case) -> Array:
+    return np.cos(np.arange(c.f.scores(c.w, c.D1.X).size)).reshape(c.f.scores(c.w, c.D1.X).shape)
+
+
+def at_complex(c: Case) -> Array:
+    """Return a complex point: users take complex steps through the gradient."""
+    return c.w + 0.1j * c.vs[0]
 
 
 MODELS: dict[str, Any] = {
@@ -84,16 +69,30 @@ MODELS: dict[str, Any] = {
     "LSTM mean": LSTM(3, 2, 4, 2, (3,), "mean"),
 }
 for _name, _model in MODELS.items():
-    for _what, _compare, _claim in (
-        ("loss", model_loss, "loss = that of the specification"),
-        ("dual", spec_grad, "∇f of the specification, by dual numbers = by complex steps"),
-        ("grad", model_grad, "grad = ∇f of the specification, at real and at complex w"),
-        ("hvp", model_hvp, "hvp = ∇²f v of the specification"),
-        ("stack", model_stack, "loss, grad, hvp, predict of a stack = one by one"),
-        ("vjp", model_vjp, "vjp = ∇ of Σ r·z"),
-        ("labels", model_labels, "labels, predict, sample_losses = the specification's"),
-    ):
-        proof(f"{_name} {_what}", _claim, [_model])(_compare)
+    _one = [_model]
+    equation(f"{_name} loss", "loss = that of the specification",
+        lambda c: tuple(c.model.loss(c.w, D) for D, _ in c.batches),
+        lambda c: tuple(c.f(c.w, rows) for _, rows in c.batches), _one,
+    )  # fmt: skip
+    proof(f"{_name} dual", "∇f of the specification, by dual numbers = by complex steps", _one)(
+        spec_grad
+    )
+    equation(f"{_name} grad", "grad = ∇f of the specification, at real and at complex w",
+        lambda c: (*(c.model.grad(c.w, D) for D, _ in c.batches), c.model.grad(at_complex(c), c.D)),
+        lambda c: (*(c.f.grad(c.w, rows) for _, rows in c.batches), c.f.grad(at_complex(c), c.rows)), _one,
+    )  # fmt: skip
+    equation(f"{_name} hvp", "hvp = ∇²f v of the specification",
+        lambda c: tuple(c.model.hvp(c.w, v, D) for D, _ in c.batches for v in c.vs),
+        lambda c: tuple(c.f.hvp(c.w, v, rows) for _, rows in c.batches for v in c.vs), _one,
+    )  # fmt: skip
+    proof(f"{_name} stack", "loss, grad, hvp, predict of a stack = one by one", _one)(model_stack)
+    equation(f"{_name} vjp", "vjp = ∇ of Σ r·z",
+        lambda c: c.model.vjp(c.w, c.D1.X, draw_residual(c)),
+        lambda c: spec.gradient(lambda w: (draw_residual(c) * c.f.scores(w, c.D1.X)).sum(), c.w), _one,
+    )  # fmt: skip
+    proof(f"{_name} labels", "labels, predict, sample_losses = the specification's", _one)(
+        model_labels
+    )
 
 
 # Kinks: all four numbers of a window are equal; a φ is at 0; a margin is exactly 1
@@ -157,18 +156,15 @@ def initialisation(c: Case) -> Iterator[Report]:
     for model in (MLP(3, (5, 4), 3), CNN((5, 8, 2), (3,), 2, 4, 3)):
         for name in ("fan-in", "glorot", "he"):
             rng, expected = np.random.default_rng(7), list[float]()
-            for shape in model.shapes[::2]:
-                *taps, inputs, out = shape
+            for *taps, inputs, out in model.shapes[::2]:
                 n, m = math.prod(taps) * inputs, math.prod(taps) * out
-                if name == "fan-in":
-                    expected += rng.uniform(-(n**-0.5), n**-0.5, (n + 1) * out).tolist()
-                    continue
-                weights = (
-                    rng.uniform(-((6 / (n + m)) ** 0.5), (6 / (n + m)) ** 0.5, n * out)
-                    if name == "glorot"
-                    else rng.normal(0, (2 / n) ** 0.5, n * out)
-                )
-                expected += [*weights.tolist(), *[0.0] * out]
+                bound = n**-0.5 if name == "fan-in" else (6 / (n + m)) ** 0.5
+                biases = out * (name == "fan-in")  # else they are 0
+                expected += (
+                    rng.normal(0, (2 / n) ** 0.5, n * out)
+                    if name == "he"
+                    else rng.uniform(-bound, bound, n * out + biases)
+                ).tolist() + [0.0] * (out - biases)
             got = replace(model, initialisation=name).init(np.random.default_rng(7))
             yield equal(got, expected)
     for gates in LSTM(3, 2, 3, 2, (2, 3)).unpack(LSTM(3, 2, 3, 2, (2, 3)).init(c.rng))[2:-2:2]:
@@ -181,5 +177,5 @@ def initialisation(c: Case) -> Iterator[Report]:
 @proof("linear_operator", "the operator's products = ∇²f v of the specification", FAMILIES)
 def operator(c: Case) -> Iterator[Report]:
     product, H = c.f.hvp(c.w, c.vs[0], c.rows), linear_operator(c.model, c.w, c.D)
-    yield equal(H @ c.vs[0], product)
-    yield equal(H.T @ c.vs[0], product)  # a Hessian is symmetric
+    for side in (H, H.T):  # a Hessian is symmetric
+        yield equal(side @ c.vs[0], product)

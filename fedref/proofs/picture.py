@@ -1,5 +1,6 @@
 """The picture of `fedref check --plot`: why the complex step, and what a Taylor slope says."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,61 +74,64 @@ def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
 
 def draw(path: Path, seed: int) -> None:
     """Draw the errors of differences and of the complex step (left), and Taylor's remainders (right)."""
+    from fedref.boundary.style import save
+
+    save(draw_halves((12, 5.4), seed, draw_errors, draw_remainders), path)
+
+
+def draw_halves(size: tuple[float, float], seed: int, *halves: Callable[[Any, Case], None]) -> Any:
+    """Return a figure with these halves side by side, about one small MLP."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    from fedref.boundary.style import STYLE, save
+    from fedref.boundary.style import STYLE
 
     case = Case(MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
     case.vs = case.draw_vectors(12)
     with style.context(STYLE):
-        figure = Figure((12, 5.4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        draw_errors(left, case)
-        draw_remainders(right, case)
-        save(figure, path)
+        figure = Figure(size, layout="constrained")
+        for axes, half in zip(figure.subplots(1, len(halves), squeeze=False).flat, halves):
+            half(axes, case)
+    return figure
 
 
 def draw_errors(axes: Any, case: Case) -> None:
     h = np.logspace(-20, 0, 81)
-    axes.set(
-        title="How exact is a derivative by a finite step?",
-        xlabel="step size $h$",
-        ylabel="relative error of the derivative",
-        xscale="log", yscale="log", xlim=(1e-20, 1), ylim=(1e-17, 1e6),
-    )  # fmt: skip
-    draw_rounding(axes, EPS)
     formulae = {
         "forward": "$(f(w+hv)-f(w))/h$",
         "central": "$(f(w+hv)-f(w-hv))/2h$",
         "complex": r"$\mathrm{Im}\,f(w+ihv)/h$, for every small $h$",
     }
-    for (name, error), look in zip(derivative_errors(case, h).items(), LOOKS):
+    curves = {}
+    for name, error in derivative_errors(case, h).items():
         digit, exponent = f"{error.min():.0e}".split("e")
         best = rf"at best ${digit}\cdot10^{{{int(exponent)}}}$"
-        axes.plot(h, error, label=f"{name}  {formulae[name]}: {best}", markevery=4, **look)
-    axes.legend(loc="upper right", borderaxespad=0.1)
+        curves[f"{name}  {formulae[name]}: {best}"] = error
+    draw_curves(axes, h, curves, EPS, "upper right")
+    title, label = "How exact is a derivative by a finite step?", "relative error of the derivative"
+    axes.set(title=title, xlabel="step size $h$", ylabel=label)
 
 
 def draw_remainders(axes: Any, case: Case) -> None:
     t = np.logspace(-8, 0, 33)
-    axes.set(
-        title="Is my gradient right? The slope of Taylor’s remainder",
-        xlabel="step size $t$",
-        ylabel="remainder",
-        xscale="log", yscale="log", xlim=(1e-8, 1), ylim=(1e-17, 1e6),
-    )  # fmt: skip
-    draw_rounding(axes, EPS * float(case.model.loss(case.w, case.D)))
     labels = {
         "wrong": r"$g$ wrong by 10 %",
         "gradient": r"$g$ right:  $|f(w+tv)-f(w)-t\,g\cdot v|$",
         "hvp": r"$Hv$ right:  $|\ldots-\frac{1}{2}t^2\,v\cdot Hv|$",
     }
-    for (name, (remainder, slope)), look in zip(taylor_remainders(case, t).items(), LOOKS):
-        axes.plot(t, remainder, label=f"{labels[name]}: slope {slope:.2f}", markevery=2, **look)
-    axes.legend(loc="upper left", borderaxespad=0.1)
+    remainders = taylor_remainders(case, t).items()
+    curves = {f"{labels[name]}: slope {x.slope:.2f}": x.values for name, x in remainders}
+    draw_curves(axes, t, curves, EPS * float(case.model.loss(case.w, case.D)), "upper left")
+    title = "Is my gradient right? The slope of Taylor’s remainder"
+    axes.set(title=title, xlabel="step size $t$", ylabel="remainder")
 
 
-def draw_rounding(axes: Any, y: float) -> None:
-    """Draw the level y of rounding: what lies below it means nothing."""
-    axes.axhline(y, color="0.45", linestyle=(0, (1, 1.5)), linewidth=1.2, label="rounding")
+def draw_curves(
+    axes: Any, x: Array, curves: dict[str, Array], rounding: float, legend: str
+) -> None:
+    """Draw curves over x, and the level of rounding: what lies below it means nothing."""
+    axes.axhline(rounding, color="0.45", linestyle=(0, (1, 1.5)), linewidth=1.2, label="rounding")
+    for (label, y), look in zip(curves.items(), LOOKS):
+        axes.plot(x, y, label=label, markevery=len(x) // 20, **look)
+    axes.set(xscale="log", yscale="log", xlim=(x[0], 1), ylim=(1e-17, 1e6))
+    axes.legend(loc=legend, borderaxespad=0.1)

@@ -1,6 +1,7 @@
 """The cost of a model, and its numbers piece by piece and in float32: as at once, in float64."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -14,9 +15,10 @@ from fedref.models.lstm import in_chunks
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
 from fedref.proofs.models import MODELS
-from fedref.proofs.table import ONE, proof
+from fedref.proofs.table import ONE, equation, proof
 
-TEXT = [model for model in MODELS.values() if isinstance(model, LSTM)]
+ALL = list(MODELS.values())
+TEXT = [model for model in ALL if isinstance(model, LSTM)]
 
 
 def count_multiplications(c: Case) -> list[int]:
@@ -42,11 +44,7 @@ def count_multiplications(c: Case) -> list[int]:
     return tally
 
 
-@proof(
-    "products",
-    "products, work of every model = those of the specification, counted",
-    [*MODELS.values()],
-)
+@proof("products", "products, work of every model = those of the specification, counted", ALL)
 def products(c: Case) -> Iterator[Report]:
     counted = count_multiplications(c)
     yield equal(c.model.products, counted, bound=0)
@@ -62,22 +60,21 @@ def products(c: Case) -> Iterator[Report]:
     yield equal(c.model.work, [grad, hvp], bound=0)
 
 
-@proof(
-    "blocks",
-    "logits of 130 samples, and of none = the specification",
-    [*(m for n, m in MODELS.items() if "oblong" not in n), CNN((2, 3), (), 1, 4, 3)],
-)
+ANY_SIZE = [*(m for name, m in MODELS.items() if "oblong" not in name), CNN((2, 3), (), 1, 4, 3)]
+
+
+@proof("blocks", "logits of 130 samples, and of none = the specification", ANY_SIZE)
 def blocks(c: Case) -> Iterator[Report]:
     X = c.draw_features(130)
-    yield equal(c.model.logits(c.w, X), c.f.scores(c.w, X))
-    yield equal(c.model.logits(c.w, X[:0]).shape, (0, *c.model.logits(c.w, X).shape[1:]), bound=0)
+    got = c.model.logits(c.w, X)
+    yield equal(got, c.f.scores(c.w, X))
+    yield equal(c.model.logits(c.w, X[:0]).shape, (0, *got.shape[1:]), bound=0)
 
 
-@proof("Model", "hvp and sample_losses that an own model inherits = the specification's", ONE)
-def base_class(c: Case) -> Iterator[Report]:
-    D = c.real_rows[1]
-    yield equal(Model.hvp(c.model, c.w, c.vs[0], c.D1), c.f.hvp(c.w, c.vs[0], D))
-    yield equal(Model.sample_losses(c.model, c.w, c.D1), c.f.loss(c.f.scores(c.w, D.X), D.y))
+equation("Model", "hvp and sample_losses that an own model inherits = the specification's",
+    lambda c: (Model.hvp(c.model, c.w, c.vs[0], c.D1), Model.sample_losses(c.model, c.w, c.D1)),
+    lambda c: (c.f.hvp(c.w, c.vs[0], c.real_rows[1]), c.f.loss(c.f.scores(c.w, c.D1.X), c.D1.y)), ONE,
+)  # fmt: skip
 
 
 @proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)
@@ -96,19 +93,15 @@ def parts(c: Case) -> Iterator[Report]:
 
 
 @proof(
-    "parts",
-    "an LSTM one and two samples at a time = all at once; padding or none = the specification",
-    [*TEXT],
+    "parts", "an LSTM one and two samples at a time = at once; padding = the specification", TEXT
 )
 def text_in_parts(c: Case) -> Iterator[Report]:
     m, v, D = c.model, c.vs[0], c.D2._replace(s=np.arange(5.0))
     D.X[1] = m.vocabulary
     for X in (D.X, D.X % m.vocabulary):  # the second without padding
         yield equal(m.logits(c.w, X), c.f.scores(c.w, X))
-        yield equal(
-            m.grad(c.w, D._replace(X=X)),
-            complex_step_gradient(lambda w: m.loss(w, D._replace(X=X)), c.w),
-        )
+        at = partial(m.loss, D=D._replace(X=X))
+        yield equal(m.grad(c.w, D._replace(X=X)), complex_step_gradient(at, c.w))
     whole = m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)
     for rows, kept_at_once in ((1, 1), (2, 2 * lstm.CACHE_BYTES // m.rows)):
         with patch.object(lstm, "CACHE_BYTES", kept_at_once):
@@ -117,23 +110,15 @@ def text_in_parts(c: Case) -> Iterator[Report]:
                 yield equal(got, at_once)
 
 
-def float32_agrees(got: Array, exact: Array) -> Report:
-    """Report whether a result is float32, and equal to the exact one to 1e-4."""
-    return equal(got.dtype == np.float32 and relative_error(got, exact) <= 1e-4, True)
-
-
-@proof(
-    "precision",
-    "loss, grad, hvp in float32 = in float64 to 1e-4, and stay float32",
-    [*MODELS.values()],
-)
+@proof("precision", "loss, grad, hvp in float32 = in float64 to 1e-4, and stay float32", ALL)
 def model_precision(c: Case) -> Iterator[Report]:
-    m, v = c.model, c.vs[0]
-    X = c.D.X if m.inputs == "codes" else c.D.X.astype(np.float32)
-    narrow, w32, v32 = c.D._replace(X=X), c.w.astype(np.float32), v.astype(np.float32)
-    for got, exact in (
-        (m.loss(w32, narrow), m.loss(c.w, c.D)),
-        (m.grad(w32, narrow), m.grad(c.w, c.D)),
-        (m.hvp(w32, v32, narrow), m.hvp(c.w, v, c.D)),
+    X = c.D.X if c.model.inputs == "codes" else c.D.X.astype(np.float32)
+    narrow, w32, v32 = c.D._replace(X=X), c.w.astype(np.float32), c.vs[0].astype(np.float32)
+    for name, given, exact in (
+        ("loss", (w32, narrow), (c.w, c.D)),
+        ("grad", (w32, narrow), (c.w, c.D)),
+        ("hvp", (w32, v32, narrow), (c.w, c.vs[0], c.D)),
     ):
-        yield float32_agrees(got, exact)
+        f = getattr(c.model, name)
+        got, wanted = f(*given), f(*exact)
+        yield equal(got.dtype == np.float32 and relative_error(got, wanted) <= 1e-4, True)

@@ -7,16 +7,16 @@ the training loss that an algorithm watches, which is compared as well.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import pairwise
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import spec, tree
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.algorithms import ALGORITHMS
+from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.checks import Report
 from fedref.conformance import serialise
 from fedref.judge import answer, make_case
@@ -25,6 +25,7 @@ from fedref.judge.case import nest
 from fedref.models import MLP
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case, equal
+from fedref.proofs.cases import CASES
 from fedref.proofs.table import proof
 from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation, Part, Source
@@ -46,57 +47,46 @@ class Run(NamedTuple):
 
     tag: str
     name: str
-    options: Mapping[str, Any] = MappingProxyType({})
-    samplings: tuple[Sampling, ...] = (EPOCHS,)
+    options: Mapping[str, Any]
     rounds: int = 3
+    samplings: tuple[Sampling, ...] = (EPOCHS,)
 
 
-BOTH = (EPOCHS, STEPS)
-META: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
-APFL: dict[str, Any] = {"lr": 0.2, "mu": 0.7, "lam": 0.6, "delta_mu": 5.0, "window": 2}
-RUNS = [
-    Run("apfl eq.1", "fedavg", {"lr": 0.3}, BOTH),
-    Run("apfl eq.1", "fedavg", {"lr": 0.3, "weighting": "uniform", "drop": False}),
-    Run("apfl eq.2", "fedavg-update", {"lr": 0.3, "alpha": 0.2, "inner_steps": 3}),
-    Run("apfl eq.2", "fedavg-meta", {"lr": 0.3, "alpha": 0.2, "inner_steps": 2}),
-    Run("apfl §4.1.1", "centralised", {"lr": 0.3}),
-    Run("fedprox alg.2", "fedprox", {"lr": 0.3, "mu": 0.7}, BOTH),
-    Run("fedprox alg.2", "fedprox", {"lr": 0.3, "mu": 0.7, "weighting": "uniform", "drop": True,
-                                     "measure_gamma": False}),
-    Run("fedprox μ", "fedprox", {"lr": 0.02, "mu": 0.25, "adaptive_mu": True}, (EPOCHS,), 13),
-    Run("fedprox γ", "fedprox", {"lr": 0.3, "mu": 0.7, "until_gamma": 0.6}),
-    Run("per-fedavg alg.1", "per-fedavg", META, BOTH),
-    Run("per-fedavg alg.1", "per-fedavg", {**META, "weighting": "samples", "drop": False}),
-    Run("per-fedavg §3.3", "per-fedavg-fo", META),
-    Run("per-fedavg eq.7", "per-fedavg-hf", {**META, "delta": 0.1}),
-    *(Run("per-fedavg eq.6", "per-fedavg", {**META, "inner_steps": n}) for n in (2, 3)),
-    Run("per-fedavg eq.6", "per-fedavg-fo", {**META, "inner_steps": 2}),
-    Run("per-fedavg eq.6", "per-fedavg-hf", {**META, "inner_steps": 3, "delta": 0.1}),
-    *(Run("fedmeta MAML", f"fedmeta-{name}", {**META, "inner_steps": n})
-      for n in (1, 2) for name in ("maml", "fomaml")),
-    *(Run("fedmeta Meta-SGD", "fedmeta-sgd", {**META, "inner_steps": n}) for n in (1, 2)),
-    *(Run("fedmeta MAML", f"fedmeta-{name}", {**META, "episodes": "epochs"}) for name in ("maml", "sgd")),
-    *(Run("fedmeta server", f"fedmeta-{name}", {**META, "server": "adam", "weighting": "samples"})
-      for name in ("maml", "sgd")),
-    *(Run("fedmaml §3.2", "fedmaml", {**META, "inner_steps": n}) for n in (1, 2)),
-    Run("fedmaml §4.3", "fedmaml", {**META, "inner_steps": 2, "evaluate": "theta1"}),
-    Run("fedcurv penalty", "fedcurv", {"lr": 0.2, "lam": 0.7}, BOTH, 5),
-    Run("fedcurv penalty", "fedcurv", {"lr": 0.2, "lam": 0.7, "weighting": "uniform", "drop": False}),
-    Run("apfl alg.1", "apfl", {**APFL, "z": 4}, (EPOCHS,), 8),
-    Run("apfl alg.1", "apfl", {**APFL, "z": 1, "weighting": "uniform", "drop": False}, (STEPS,)),
-    *(Run("apfl §4.1.3", "apfl", {**APFL, "z": z, "window": 100}, (STEPS,), 5) for z in (0, 1, 3)),
-    Run("apfl alg.1 line 21", "apfl", {**APFL, "z": 1, "init": "continuous"}),
-    *(Run("apfl eq.5", "apfl", {**APFL, "z": 2, "importance": name}) for name in ("fisher", "mas", "si")),
-    *(Run("scaffold alg.1", "scaffold", {"lr": 0.3, "server_lr": 0.9, "control": name}, BOTH)
-      for name in ("difference", "gradient")),
-    *(Run("apfl-deng alg.1", "apfl-deng", {"lr": 0.3, "alpha": 0.4, "adaptive_alpha": it}, BOTH)
-      for it in (True, False)),
-    Run("feddyn alg.1", "feddyn", {"lr": 0.3, "alpha": 0.4}, BOTH),
-    *(Run("fedopt alg.2", name, {"lr": 0.3}) for name in ("fedadagrad", "fedyogi", "fedadam")),
-    Run("fedopt fedavgm", "fedavgm", {"lr": 0.3, "momentum": 0.8}),
-    Run("fednova alg.1", "fednova", {"lr": 0.3}, BOTH),
-    Run("pfedme alg.1", "pfedme", {"lr": 0.1, "lam": 2.0, "alpha": 0.2, "inner_steps": 3, "beta": 0.8}),
-]  # fmt: skip
+def list_runs() -> Iterator[Run]:
+    """Yield the runs: the options of the golden vectors' rounds, each once, and what no case has.
+
+    The first of each algorithm is drawn both ways; and once more with the other weights and stragglers.
+    """
+    rounds = [case for case in CASES if case.call == "round"]
+    some = {(case.algorithm, repr(case.hyper)): case for case in rounds}
+    seen = set[str]()
+    for tag, name, options, length in (
+        *((x.tag, x.algorithm, x.hyper, len(x.arguments()["plans"])) for x in some.values()),
+        ("apfl eq.2", "fedavg-update", {"lr": 0.3, "alpha": 0.2, "inner_steps": 3}, 3),
+        ("apfl eq.2", "fedavg-meta", {"lr": 0.3, "alpha": 0.2, "inner_steps": 2}, 3),
+        ("fedmaml §4.3", "fedmaml", {"inner_steps": 2, "evaluate": "theta1"}, 3),
+        ("fedprox alg.2", "fedprox", {"lr": 0.3, "measure_gamma": False}, 3),
+        ("apfl §4.1.3", "apfl", {"lr": 0.2, "z": 3, "window": 100}, 5),
+        ("per-fedavg eq.6", "per-fedavg", {"inner_steps": 3}, 3),
+        ("fedmeta Meta-SGD", "fedmeta-sgd", {"inner_steps": 2}, 3),
+    ):
+        known: dict[str, Any] = {
+            f.name: options[f.name] for f in fields(ALGORITHMS[name]) if f.name in options
+        }
+        both = (EPOCHS,) if name in seen else (EPOCHS, STEPS)
+        yield Run(tag, name, known, max(length, 3), both)
+        if name not in seen and "weights" in signature(function_of(name)).parameters:
+            weighting = "uniform" if known.get("weighting") == "samples" else "samples"
+            other = {"weighting": weighting, "drop": not ALGORITHMS[name]().drop}
+            yield Run(tag, name, known | other)
+        seen.add(name)
+
+
+def function_of(name: str) -> Any:
+    """Return the specification's function of an algorithm's rounds."""
+    page = ALGORITHMS[name].__module__.rpartition(".")[2]
+    return getattr(spec, name, getattr(spec, page))  # FedAvgM has one of its own
+
 
 # ---- a federation, and the plans of some rounds ----------------------------------------------------
 
@@ -141,9 +131,11 @@ class World:
         )
         return [{"clients": {}, "measured": {}} | whole[str(t)] for t in range(len(losses))]
 
-    def run(self, dtype: Any = np.float64, **how: Any) -> Iterator[tuple[State, Any, float | None]]:
+    def run(
+        self, dtype: Any = np.float64, work: Any = run_clients, **how: Any
+    ) -> Iterator[tuple[State, Any, float | None]]:
         """Yield fedref's state and log after each round, and the loss that the algorithm watches."""
-        it, model, work = self.it, self.c.model, partial(run_clients, **how)
+        it, model, work = self.it, self.c.model, partial(work, **how)
         state = State(it.initial(model, self.c.w.astype(dtype)), {})
         for t, plan in enumerate(self.plans):
             state, log = run_round(it, model, state, plan, self.trained, dtype=dtype, work=work)
@@ -251,37 +243,29 @@ def compare_state(state: State, want: Any, start: float) -> Iterator[Report]:
 
 def compare_float32(c: Case, run: Run) -> Iterator[Report]:
     """Check that every array of states and uploads stays float32, and scores are those of cast data."""
-    it = ALGORITHMS[run.name](**run.options)
-    world = World(c, it, EPOCHS, 3)
+    world, uploads = World(c, ALGORITHMS[run.name](**run.options), EPOCHS, 3), list[Any]()
+
+    def work(*given: Any, stack: Any) -> Any:
+        it, model, sent, states, data = given
+        results, counts = run_clients(it, model, sent, states, data, stack=stack)
+        uploads.extend(result.upload for result in results if result)
+        return results, counts
+
     for stack in (False, True):
-        uploads = list[Any]()
-
-        def work(*given: Any, how: Any = stack) -> Any:
-            a, m, sent, states, data = given
-            results, counts = run_clients(a, m, sent, states, data, stack=how)
-            uploads.extend(result.upload for result in results if result)
-            return results, counts
-
-        state = State(it.initial(c.model, c.w.astype(np.float32)), {})
-        for t, plan in enumerate(world.plans):
-            state, _ = run_round(
-                it, c.model, state, plan, world.trained, dtype=np.float32, work=work
-            )
-            if it.watches_loss:
-                state = state._replace(server=it.observe_loss(state.server, 1.0 - t))
+        *_, (state, *_) = world.run(np.float32, work, stack=stack)
         arrays = tree.leaves((state.server, *state.clients.values(), *uploads))
-        wide = {np.asarray(x).dtype for x in arrays if isinstance(x, np.ndarray) and x.ndim}
-        assert {dtype for dtype in wide if dtype.kind == "f"} == {np.dtype(np.float32)}, wide
-    federation = world.federation
-    X, y = federation.source.X.astype(np.float32), federation.source.y
-    cast = replace(federation, source=Source(X, y))
-    at: dict[str, Any] = {"round": 3, "seed": world.seed, "dtype": np.float32}
-    got, want = (evaluate(it, c.model, state, data, EPOCHS, **at) for data in (federation, cast))
-    yield compare_numbers(got, want, bound=0)
-    some = np.array([2, 4])
-    how: dict[str, Any] = {"support": 0.75, "seed": world.seed, "dtype": np.float32}
-    new = (evaluate_unseen(it, c.model, state, data, some, **how) for data in (federation, cast))
-    yield compare_numbers(next(new), next(new), bound=0)
+        dtypes = {x.dtype for x in arrays if isinstance(x, np.ndarray) and x.ndim}
+        assert {dtype for dtype in dtypes if dtype.kind == "f"} == {np.dtype(np.float32)}, dtypes
+    source = world.federation.source
+    cast = replace(world.federation, source=Source(source.X.astype(np.float32), source.y))
+    at: dict[str, Any] = {"seed": world.seed, "dtype": np.float32}
+    every, new = (
+        partial(evaluate, sampling=EPOCHS, round=3, **at),
+        partial(evaluate_unseen, clients=np.array([2, 4]), support=0.75, **at),
+    )
+    for scores in (every, new):
+        got, want = (scores(world.it, c.model, state, data) for data in (world.federation, cast))
+        yield compare_numbers(got, want, bound=0)
 
 
 # ---- scores -----------------------------------------------------------------------------------------
@@ -334,32 +318,19 @@ def enter(run: Run) -> None:
     proof("float32", claim, [SMALL])(partial(compare_float32, run=run))
 
 
+RUNS = list(list_runs())
 for _run in RUNS:
     enter(_run)
 
 
 # ---- what the specification's side states: defaults, roles, and on what a client adapts ---------------
 
-#: Algorithms → the function of the specification, and its parameters where they have another name.
-#: No default is compared that a paper leaves open: step sizes, μ, λ, z.
-STATED: dict[str, tuple[Any, dict[str, str]]] = {
-    "fedavg fedavg-update fedavg-meta centralised": (spec.fedavg, {}),
-    "fedprox": (spec.fedprox, {"until_gamma": "gamma"}),
-    "per-fedavg per-fedavg-fo per-fedavg-hf": (spec.per_fedavg, {}),
-    "fedmeta-maml fedmeta-fomaml fedmeta-sgd": (spec.fedmeta, {}),
-    "fedcurv": (spec.fedcurv, {}),
-    "apfl": (spec.apfl, {"delta_mu": "delta_mu", "delta_sigma": "delta_sigma", "window": "window"}),
-    "scaffold": (spec.scaffold, {"server_lr": "eta_g"}),
-    "apfl-deng": (spec.apfl_deng, {"adaptive_alpha": "adaptive"}),
-    "feddyn": (spec.feddyn, {}),
-    "fedadagrad": (spec.fedopt, {"server_lr": "eta_s", "tau": "tau"}),
-    "fedyogi fedadam": (spec.fedopt, {"server_lr": "eta_s", "tau": "tau", "beta1": "beta1",
-                                      "beta2": "beta2"}),
-    "fedavgm": (spec.fedavgm, {"momentum": "momentum"}),
-    "fednova": (spec.fednova, {}),
-    "pfedme": (spec.pfedme, {"inner_steps": "steps", "beta": "mixing"}),
+#: Fields that are parameters of the specification with another name.
+RENAMED = {
+    "until_gamma": "gamma", "adaptive_alpha": "adaptive", "inner_steps": "steps", "beta": "mixing",
+    "server_lr": "eta_s",
 }  # fmt: skip
-WEIGHTINGS = {spec.sample_weights: "samples", spec.uniform_weights: "uniform"}
+WEIGHTINGS: dict[Any, str] = {spec.sample_weights: "samples", spec.uniform_weights: "uniform"}
 #: Who draws D, D′, D″ or S and Q, and what else than nothing a client adapts to before it is tested.
 ROLES = {
     "per-fedavg": "D D1 D2", "per-fedavg-fo": "D D1", "per-fedavg-hf": "D D1 D2",
@@ -373,22 +344,21 @@ ADAPTS_ON = {
 
 @proof("defaults", "weights, roles and defaults of every algorithm = the specification's", [SMALL])
 def defaults(c: Case) -> Iterator[Report]:
-    for names, (function, renamed) in STATED.items():
-        parameters = signature(function).parameters
-        for name in names.split():
-            it: Any = ALGORITHMS[name]()
-            for field, parameter in renamed.items():
-                yield equal(getattr(it, field), parameters[parameter].default, bound=0)
-            if "weights" in parameters:
-                assert it.weighting == WEIGHTINGS[parameters["weights"].default], name
-    it = ALGORITHMS["per-fedavg-hf"]()
-    yield equal(it.delta, signature(spec.difference).parameters["delta"].default, bound=0)
     for name, kind in ALGORITHMS.items():
-        assert kind().roles == tuple(ROLES.get(name, "D").split()), name
-        assert kind().adapts_on == ADAPTS_ON.get(name), name
-        assert kind().drop is (name not in ("fedprox", "fednova")), name
-    for name in ("per-fedavg", "per-fedavg-fo", "per-fedavg-hf"):
-        further = () if name == "per-fedavg-fo" else ("D2",)
-        three: Any = {"inner_steps": 3}
-        roles = ALGORITHMS[name](**three).roles
-        assert len(roles) == 2 + len(further) + 2 * (1 + len(further)), roles
+        it, parameters = kind(), signature(function_of(name)).parameters
+        given = {key: x.default for key, x in parameters.items()}
+        given |= {"eta_s": given["eta_g"]} if name == "scaffold" else {}
+        given |= {"beta1": 0.0} if name == "fedadagrad" else {}  # no momentum
+        for key, value in asdict(it).items():
+            # a parameter without a default is one that the paper leaves open, such as a step size
+            expected = given.get(RENAMED.get(key, key), given.get(key, Parameter.empty))
+            assert expected in (value, Parameter.empty), f"{name}: {key}"
+        assert it.weighting == WEIGHTINGS.get(given.get("weights", it), it.weighting), name
+        assert it.roles == tuple(ROLES.get(name, "D").split()), name
+        assert it.adapts_on == ADAPTS_ON.get(name), name
+        assert it.drop is (name not in ("fedprox", "fednova")), name
+    delta = signature(spec.difference).parameters["delta"].default
+    yield equal(per_fedavg.PerFedAvgHF().delta, delta, bound=0)
+    three: Any = {"inner_steps": 3}
+    lengths = [len(ALGORITHMS[f"per-fedavg{x}"](**three).roles) for x in ("", "-fo", "-hf")]
+    yield equal(lengths, [7, 4, 7], bound=0)

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import tree
 from fedref.boundary.errors import ConfigError
 from fedref.checks import BOUND, Report
 from fedref.models import CNN, MLP, LinearSVM, Logistic
 from fedref.models.base import Model
-from fedref.proofs.case import Case
+from fedref.proofs.case import Case, equal
 from fedref.sampling import stream
 
 Compare = Callable[[Case], Iterator[Report]]
@@ -80,6 +81,23 @@ def proof(
         return compare
 
     return register
+
+
+def equation(
+    tag: str | tuple[str, ...],
+    claim: str,
+    got: Callable[[Case], Any],
+    expected: Callable[[Case], Any],
+    models: Sequence[Model] = FAMILIES,
+    bound: float = BOUND,
+) -> None:
+    """Enter a proof that compares what fedref computes with what is expected, item by item."""
+
+    def compare(c: Case) -> Iterator[Report]:
+        for pair in zip(tree.leaves(got(c)), tree.leaves(expected(c)), strict=True):
+            yield equal(*pair, bound)
+
+    proof(tag, claim, models)(compare)
 
 
 def select(only: Sequence[str]) -> list[Proof]:

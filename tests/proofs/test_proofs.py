@@ -9,7 +9,7 @@ from test_equation_index import PACKAGE, PAPERS, TAGS
 from fedref import proofs
 from fedref.algorithms import apfl, per_fedavg
 from fedref.boundary.errors import ConfigError
-from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, MODELS, LinearSVM, Logistic
 
 
 @pytest.mark.parametrize("proof", proofs.PROOFS, ids=lambda p: f"{p.tag}: {p.claim}")
@@ -33,36 +33,23 @@ PROVED = {proof.tag for proof in proofs.PROOFS}
 ANY_PAPER = re.compile(r"\[([a-z][a-z0-9-]*) ((?:eq\.|alg\.|§)[^\]\n]*)\]")
 
 
-def test_papers_are_those_of_the_algorithms():
-    assert {"per-fedavg", "fedprox", "fedmeta", "fedmaml", "fedcurv", "apfl"} <= set(PAPERS)
-    found = {
-        paper
-        for folder in ("algorithms", "proofs")
-        for path in (PACKAGE / folder).glob("*.py")
-        for paper, _ in ANY_PAPER.findall(path.read_text("utf-8"))
-    }
-    assert found - set(PAPERS) == set(), "no file of algorithms/ has that name"
-
-
 def test_every_tag_of_the_files_has_a_proof_and_every_proof_its_tag():
+    paths = (path for room in ("algorithms", "proofs") for path in (PACKAGE / room).glob("*.py"))
+    found = {paper for path in paths for paper, _ in ANY_PAPER.findall(path.read_text("utf-8"))}
+    assert found - set(PAPERS) == set(), "no file of algorithms/ has that name"
     assert {*TAGS} - PROVED == set()
     tags = {tag for tag in PROVED if tag.split()[0] in PAPERS}
     assert len(tags) > 20
     assert tags - set(TAGS) == set()
 
 
-WHATS = ("loss", "dual", "grad", "hvp", "stack", "vjp", "labels")
-
-
 def test_every_model_has_its_rows():
-    tags = [p.tag for p in proofs.PROOFS]
     models = list(proofs.MODELS.values())
-    assert {type(m) for m in models} == {BinaryLogistic, Logistic, LinearSVM, MLP, CNN, LSTM}
-    assert {m.activation for m in models if isinstance(m, MLP)} == {"elu", "relu", "tanh"}
-    assert {m.pool for m in models if isinstance(m, CNN)} == {"max", "mean"}
-    assert {m.squared for m in models if isinstance(m, LinearSVM)} == {True, False}
-    for name in proofs.MODELS:
-        assert all(f"{name} {what}" in tags for what in WHATS)
+    assert {type(m) for m in models} == {*MODELS.values()}
+    for field, of in (("activation", MLP), ("pool", CNN), ("squared", LinearSVM)):
+        assert len({getattr(m, field) for m in models if isinstance(m, of)}) > 1
+    whats = ("loss", "dual", "grad", "hvp", "stack", "vjp", "labels")
+    assert {f"{name} {what}" for name in proofs.MODELS for what in whats} <= PROVED
 
 
 # Verdicts
@@ -83,66 +70,54 @@ def test_an_order_that_is_wrong_alone_is_caught(monkeypatch):
     assert "of the error" in row.note
 
 
-def test_nan_fails(monkeypatch):
-    monkeypatch.setattr(Logistic, "grad", lambda self, w, D: w * math.nan)
-    (row,) = proofs.run(["Logistic grad"])[-1:]
-    assert row.verdict == "FAIL"
-
-
-def test_an_exception_fails_and_is_noted(monkeypatch):
-    monkeypatch.setattr(apfl, "compose", lambda *a: 1 / 0)
-    (row,) = proofs.run(["apfl eq.3"])
-    assert row.verdict == "FAIL"
-    assert math.isnan(row.error)
-    assert row.note == "ZeroDivisionError: division by zero"
-
-
-# The two edits that were certified when the gradient by hand was taken on trust
-
-
-def real_slope(right):
-    """A gradient that is right at real w alone: a complex step through it gives 0."""
-    return lambda self, w, D: right(self, w.real, D) + 0j * w
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "tag", "note"),
+    [(Logistic, "grad", lambda self, w, D: w * math.nan, "Logistic grad", ""),
+     (Logistic, "loss", lambda self, w, D: w @ w * math.inf, "Logistic loss", ""),
+     (apfl, "compose", lambda *a: 1 / 0, "apfl eq.3", "ZeroDivisionError: division by zero")],
+)  # fmt: skip
+def test_nan_infinity_and_an_exception_fail(owner, name, wrong, tag, note, monkeypatch):
+    monkeypatch.setattr(owner, name, wrong)
+    (row,) = proofs.run([tag])[-1:]
+    assert (row.verdict, row.note) == ("FAIL", note)
+    assert not math.isfinite(row.error)
 
 
 @pytest.mark.parametrize("model", ["Logistic", "MLP tanh"])
 def test_a_gradient_right_at_real_w_and_the_hessian_that_fits_it_are_noticed(model, monkeypatch):
+    """A complex step through this gradient gives 0: both were certified while it was taken on trust."""
     kind = type(proofs.MODELS[model])
-    monkeypatch.setattr(kind, "grad", real_slope(kind.grad))
+    right = kind.grad
+    monkeypatch.setattr(kind, "grad", lambda self, w, D: right(self, w.real, D) + 0j * w)
     monkeypatch.setattr(kind, "hvp", lambda self, w, v, D: self.l2 * v)  # its complex step
-    for what in ("grad", "hvp"):
-        (row,) = proofs.run([f"{model} {what}"])
-        assert row.verdict == "FAIL", what
+    rows = [row for what in ("grad", "hvp") for row in proofs.run([f"{model} {what}"])]
+    assert {row.verdict for row in rows} == {"FAIL"}
 
 
 # Which proofs
 
-
-def tags_of(rows):
-    return {proof.tag for proof in rows}
-
-
-def test_select():
-    assert tags_of(proofs.select([])) == tags_of(proofs.PROOFS)
-    assert tags_of(proofs.select(["apfl alg.1"])) == {"apfl alg.1"}  # a whole tag, not its lines
-    assert tags_of(proofs.select(["[Per-FedAvg EQ.3]"])) == {"per-fedavg eq.3"}
-    assert tags_of(proofs.select(["fedprox"])) == {
-        "fedprox alg.2", "fedprox γ", "fedprox B", "fedprox μ"
-    }  # fmt: skip
-    assert tags_of(proofs.select(["MLP elu grad", "apfl eq.4"])) == {"MLP elu grad", "apfl eq.4"}
+EVERY = {proof.tag for proof in proofs.PROOFS}
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("per-fedavg eq.66", "per-fedavg eq.6"), ("fedmeta mml", "fedmeta MAML")]
-)
-def test_unknown_tag_names_the_nearest(name, near):
-    with pytest.raises(ConfigError, match=re.escape(f"did you mean {near!r}?")):
+    ("names", "tags"),
+    [([], EVERY), (["apfl alg.1"], {"apfl alg.1"}),  # a whole tag, not its lines
+     (["[Per-FedAvg EQ.3]"], {"per-fedavg eq.3"}),
+     (["fedprox"], {"fedprox alg.2", "fedprox γ", "fedprox B", "fedprox μ"}),
+     (["MLP elu grad", "apfl eq.4"], {"MLP elu grad", "apfl eq.4"})],
+)  # fmt: skip
+def test_select(names, tags):
+    assert {proof.tag for proof in proofs.select(names)} == tags
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("per-fedavg eq.66", "did you mean 'per-fedavg eq.6'?"),
+     ("fedmeta mml", "did you mean 'fedmeta MAML'?"), (" ", "no proof has the tag")],
+)  # fmt: skip
+def test_an_unknown_tag_names_the_nearest_and_a_blank_one_is_not_everything(name, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
         proofs.select([name])
-
-
-def test_a_blank_tag_is_not_everything():
-    with pytest.raises(ConfigError):
-        proofs.select([" "])
 
 
 def test_a_selection_changes_no_row_and_seeds_do():

@@ -57,31 +57,19 @@ def off(x):
     return tree.map(larger, x)
 
 
-def result_off(right):
-    return lambda *a: off(right(*a))
-
-
-def upload_off(right):
-    return lambda *a: (result := right(*a))._replace(upload=off(result.upload))
-
-
-def log_off(right):
-    return lambda *a: {name: 1.01 * value + 1 for name, value in right(*a).items()}
-
-
-def ignored(right):
-    return lambda self, server, loss: server
-
-
-def inverted(right):
-    return lambda *a: not right(*a)
-
-
 WRONG = {
-    "initial": result_off, "download": result_off, "start": result_off, "step": result_off,
-    "finish": upload_off, "combine": result_off, "personalised_params": result_off,
-    "client_metrics": log_off, "server_metrics": log_off, "observe_loss": ignored, "stop": inverted,
-}  # fmt: skip
+    **dict.fromkeys(
+        ("initial", "download", "start", "step", "combine", "personalised_params"),
+        lambda right: lambda *a: off(right(*a)),
+    ),
+    "finish": lambda right: lambda *a: (x := right(*a))._replace(upload=off(x.upload)),
+    **dict.fromkeys(
+        ("client_metrics", "server_metrics"),
+        lambda right: lambda *a: {name: 1.01 * x + 1 for name, x in right(*a).items()},
+    ),
+    "observe_loss": lambda right: lambda self, server, loss: server,
+    "stop": lambda right: lambda *a: not right(*a),
+}
 ALWAYS = {"initial", "download", "start", "step", "finish", "combine", "personalised_params"}
 #: Where these are proved, if not with the rounds.
 ELSEWHERE = {("fedprox", "observe_loss"): "fedprox μ", ("fedprox", "stop"): "fedprox γ"}
