@@ -4,9 +4,11 @@ Two clients, one parameter. `worked_example` returns the case and every line of 
 ran for it with the values that it set, so that a person can redo it with pen and paper.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache, partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ ABOUT_MODEL = (
 RATES = ("lr", "alpha", "beta", "mu", "lam", "momentum", "server_lr")
 #: APFL begins with its decomposition, so that two rounds show all its parts.
 FIXED: Mapping[str, Mapping[str, Any]] = {"apfl": {"z": 0, "init": "continuous"}}
-#: What else is said of these.
+#: What these settings mean.
 MEANT = {
     "z": "the round from which on clients have parameters of their own",
     "init": "w_k begins so that the composite is w_S, as there is one output unit: `unit` is (0)",
@@ -48,19 +50,9 @@ STATES = ("w", "theta", "alpha", "c", "h", "F", "m", "v")
 
 @cache
 def worked_example(algorithm: str) -> Case | None:
-    """Return the case of an algorithm's worked example, or None where no draw is without a zero."""
-    rounds, steps = LENGTHS.get(algorithm, (1, 1))
-    return find_case(algorithm, has_no_zero, DRAWS, rounds=rounds, steps=steps)
+    """Return the smallest case of an algorithm without a zero, or None where no draw has none.
 
-
-def find_case(
-    algorithm: str, holds: Callable[[Case], bool], draws: int, model: Any = MODEL, width: int = 1,
-    spare: int = 0, **length: Any,
-) -> Case | None:  # fmt: skip
-    """Return the smallest case of an algorithm that holds, if one of `draws` does.
-
-    Two clients; each local step has a batch of `width` rows for each of its roles. Raises ConfigError
-    without Hypothesis.
+    Raises ConfigError without Hypothesis.
     """
     from fedref.strategies import arrays, smallest  # first: they say so if Hypothesis is missing
 
@@ -68,22 +60,37 @@ def find_case(
     from hypothesis import strategies as st
 
     cls = ALGORITHMS[algorithm]
-    n = 2 * (width * len(cls().roles) + spare) + 1
+    n = 2 * len(cls().roles) + 1
     rates = [field.name for field in fields(cls) if field.name in RATES]
+    rounds, steps = LENGTHS.get(algorithm, (1, 1))
     drawn = st.builds(
-        partial(pose_rounds, algorithm, model=model, width=width, spare=spare, **length),
-        arrays(model.d, numbers=NUMBERS),
-        arrays(n, model.features, numbers=NUMBERS),
-        arrays(n, numbers=model.labels).map(lambda y: y.astype(int)),
+        partial(make_rounds, algorithm, rounds=rounds, steps=steps),
+        arrays(1, numbers=NUMBERS),
+        arrays(n, 1, numbers=NUMBERS),
+        arrays(n, numbers=MODEL.labels).map(lambda y: y.astype(int)),
         st.fixed_dictionaries(dict.fromkeys(rates, st.sampled_from((0.5, 0.25, 0.75)))),
     )
-    case: Case | None = smallest(drawn, holds, draws)
+    with no_hypothesis_folder():
+        case: Case | None = smallest(drawn, has_no_zero, DRAWS)
     return case
 
 
-def pose_rounds(
+@contextmanager
+def no_hypothesis_folder() -> Iterator[None]:
+    """Let Hypothesis keep what it keeps in a folder of its own: none appears beside a student's files."""
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    with TemporaryDirectory() as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)
+
+
+def make_rounds(
     algorithm: str, w: Array, X: Array, y: Array, rates: Mapping[str, Any],
-    *, model: Any, width: int, spare: int, rounds: int, steps: int,
+    *, rounds: int, steps: int, model: Any = MODEL, width: int = 1, spare: int = 0,
 ) -> Case:  # fmt: skip
     """Return rounds of two clients, whose local steps have the same batches, but if rows are spare.
 
@@ -157,8 +164,8 @@ def given_lines(case: Case) -> Iterator[tuple[str, str]]:
     for client in clients_of(plan, parts["data"], drop=False):
         yield f"client {client.k}: rows x → y", show(client.data)
         for t, step in enumerate(client.steps, 1):
-            said = (f"{role}: {show(D)}" for role, D in zip(plan["rows"], step))
-            yield f"client {client.k}: step {t}", "; ".join(said)
+            batches = (f"{role}: {show(D)}" for role, D in zip(plan["rows"], step))
+            yield f"client {client.k}: step {t}", "; ".join(batches)
 
 
 #: Lines that only say what a derivative is: the function of the specification → what was asked.
@@ -176,8 +183,7 @@ def traced_rows(case: Case) -> list[tuple[str, str, str]]:
         values = {name: show(x) for name, x in line.values.items()}
         asked = ASKED.get(line.function)
         place = f"at {values.pop('w')}: " if asked and "w" in values else ""
-        said = ", ".join(x if name == "return" else f"{name} = {x}" for name, x in values.items())
-        said = place + said
-        rows.append(("" if asked else str(line.number), asked or line.text, said))
+        text = ", ".join(x if name == "return" else f"{name} = {x}" for name, x in values.items())
+        rows.append(("" if asked else str(line.number), asked or line.text, place + text))
     following = [*rows[1:], ("", "", "")]  # a line that returns what was asked says it itself
     return [row for row, after in zip(rows, following) if row[0] or row[2] != after[2]]

@@ -28,7 +28,8 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.judge import Case, answer
 from fedref.models import MLP, BinaryLogistic
 from fedref.sampling import stream
-from fedref.teach.example import RATES, pose_rounds, show
+from fedref.teach.example import RATES, make_rounds, show
+from fedref.teach.source import text_of
 
 #: What stands for the missing expression.
 GAP = "..."
@@ -128,27 +129,25 @@ def draw_case(algorithm: str, i: int) -> Case:
     rates = dict(zip(names, rng.permutation(STEP_SIZES).tolist()))
     w, X = (rng.choice([-1, 1], s) * rng.integers(1, 20, s) / 10 for s in (model.d, (n, 2)))
     y = rng.permutation(np.arange(n) % 2)
-    return pose_rounds(
+    return make_rounds(
         algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, rounds=2, steps=2 + i % 4 // 2
     )
 
 
-def record_call(exercise: Exercise, case: Case) -> inspect.BoundArguments:
+def record_call(exercise: Exercise, case: Case) -> dict[str, Any]:
     """Return what the specification last calls the function with while it answers a case."""
     owner, _, name = exercise.function.rpartition(".")
-    home, right = getattr(spec, owner, spec), exercise.solution
-    calls: list[inspect.BoundArguments] = []
+    right, calls = exercise.solution, list[inspect.BoundArguments]()
 
     def record(*arguments: Any, **options: Any) -> Any:
-        given = [list(x) if isinstance(x, Iterator) else x for x in arguments]
-        kept = {name: keep(x) for name, x in options.items()}
-        calls.append(inspect.signature(right).bind(*map(keep, given), **kept))
-        return right(*given, **options)
+        arguments = tuple(list(x) if isinstance(x, Iterator) else x for x in arguments)
+        calls.append(inspect.signature(right).bind(*arguments, **options))
+        return right(*arguments, **options)
 
-    with patch.object(home, name, record), np.errstate(all="ignore"):
+    with patch.object(getattr(spec, owner, spec), name, record), np.errstate(all="ignore"):
         answer(case)
     calls[-1].apply_defaults()
-    return calls[-1]
+    return {name: keep(x) for name, x in calls[-1].arguments.items()}
 
 
 def keep(x: Any) -> Any:
@@ -158,30 +157,28 @@ def keep(x: Any) -> Any:
     return (lambda *_: 1.0) if inspect.isfunction(x) and x.__name__ == "<lambda>" else x
 
 
-def run(function: Callable[..., Any], call: inspect.BoundArguments) -> Any:
+def run(function: Callable[..., Any], call: Mapping[str, Any]) -> Any:
     """Return what a function gives for these arguments; of a generator every state."""
     with np.errstate(all="ignore"):
-        result = function(*call.args, **call.kwargs)
+        result = function(**call)
         return [deepcopy(x) for x in result] if inspect.isgenerator(result) else result
 
 
 @cache
-def calls_of(exercise: Exercise) -> list[inspect.BoundArguments]:
+def calls_of(exercise: Exercise) -> list[dict[str, Any]]:
     """Return the calls that an answer is tried on: the worked example first, then drawn cases.
 
-    Every other one has the arguments of `vary`: the judge's rounds have what an algorithm's defaults ask
+    Every third has the arguments of `vary`: the judge's rounds have what an algorithm's defaults ask
     for, and an answer may not rest on that. The last one has complex numbers, where the function takes them.
     """
     calls = [record_call(exercise, draw_case(exercise.algorithm, i)) for i in range(DRAWN)]
     for call in calls[::3]:
-        call.arguments.update(exercise.vary)
-    given = calls[0].arguments
-    if all(isinstance(x, np.ndarray) for x in given.values()):
-        turned = {k: x + 0.1j if x.dtype.kind == "f" else x for k, x in given.items()}
-        call = calls[0].signature.bind(**turned)
+        call.update(exercise.vary)
+    if all(isinstance(x, np.ndarray) for x in calls[0].values()):
+        turned = {k: x + 0.1j if x.dtype.kind == "f" else x for k, x in calls[0].items()}
         with suppress(Exception):
-            run(exercise.solution, call)
-            calls.append(call)
+            run(exercise.solution, turned)
+            calls.append(turned)
     return calls
 
 
@@ -191,7 +188,7 @@ class Moment(NamedTuple):
     Where the expression is no part of a loop, the value is what the function returns.
     """
 
-    call: inspect.BoundArguments
+    call: Mapping[str, Any]
     names: Mapping[str, Any]
     value: Any
 
@@ -211,7 +208,7 @@ def moments_of(exercise: Exercise) -> list[Moment]:
         function = define(noted, exercise.name_of_function, {**vars(spec), "note": note})
         result = run(function, call)
         if not exercise.is_loop:
-            seen = [Moment(call, {**seen[-1].names, **call.arguments}, result)]
+            seen = [Moment(call, {**seen[-1].names, **call}, result)]
         moments += seen[::-1][:4]  # those of the last steps: no state is what it begins with
     return moments
 
@@ -228,21 +225,14 @@ def define(text: str, name: str, scope: dict[str, Any], where: str = "spec") -> 
 
 def student_file(exercise: Exercise) -> str:
     """Return the file that a student starts from."""
-    call, moment = calls_of(exercise)[0], moments_of(exercise)[0]
-    gives = "what is missing is" if exercise.is_loop else f"{exercise.name_of_function} returns"
-    lines = [
-        f"Exercise {exercise.name}: {exercise.trains}.", "",
-        f"One expression of `{exercise.function}` in fedref/spec.py is missing: write it where {GAP} stands.",
-        "f(w, D) is the mean loss on the batch D, f.grad(w, D) its gradient, f.hvp(w, v, D) its Hessian",
-        "times v; `fedref explain start` has every other name.", "",
-        f"Worked example, {MODELS[0]!r}. Where",
-        *(f"    {line}" for line in name_lines(exercise, moment)),
-        f"{gives} {show(moment.value)}", "",
-        f"Then: fedref exercise check {exercise.file}",
-    ]  # fmt: skip
-    assert moment.call is call
-    head = '"""' + "\n".join(lines) + '\n"""\n\nfrom fedref.spec import *\n\n\n'
-    return head + bare_code(exercise.source.replace(exercise.missing, GAP)) + "\n"
+    moment = moments_of(exercise)[0]  # of the first call
+    return text_of("exercise.txt").format(
+        name=exercise.name, trains=exercise.trains, function=exercise.function, gap=GAP,
+        model=MODELS[0], file=exercise.file, value=show(moment.value),
+        given="\n".join(f"    {line}" for line in name_lines(exercise, moment)),
+        gives="what is missing is" if exercise.is_loop else f"{exercise.name_of_function} returns",
+        code=bare_code(exercise.source.replace(exercise.missing, GAP)),
+    )  # fmt: skip
 
 
 def bare_code(text: str) -> str:

@@ -7,13 +7,11 @@ suspect does not, and the number of the wrong line. The smaller the case that sh
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
 from functools import cache, partial, reduce
-from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -22,40 +20,14 @@ from fedref import spec
 from fedref.boundary.errors import ConfigError
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.sampling import stream
-from fedref.teach.example import show
+from fedref.teach.example import no_hypothesis_folder, show
 from fedref.teach.exercises import bare_code
-from fedref.teach.source import spec_code
-from fedref.teach.verdict import OutOfTime, error_line, leaves, processor_time
+from fedref.teach.source import spec_code, text_of
+from fedref.teach.verdict import OutOfTime, error_line, leaves, run_guarded
 
 SUSPECT, TEST = "suspect.py", "test_suspect.py"
-HEAD = '''"""The suspect of hunt {seed}: `{name}` of fedref/spec.py, with one planted mistake."""
-
-from fedref.spec import *
-
-
-'''
-PAGE = '''"""Hunt {seed}: one line of suspect.py is not what the paper of {paper} says. Find it by a test.
-
-A test calls a function of suspect.py and asserts what the paper says of its result: `fedref explain {topic}`
-has the paper's words. The right algorithm must pass each test, and the suspect fail at least one. The
-fewer numbers the call has that shows it, the better: begin with one client, one row, one parameter.
-
-Then: fedref exercise check {test}
-"""
-
-from fedref.spec import *
-from suspect import {functions}
-
-#: The number of the wrong line in suspect.py.
-LINE = 0
-
-
-def test_something():
-    f = Risk(lambda w, X: X @ w, logistic_loss, np.array([0, 1]))
-    D = Batch(np.array([[2.0]]), np.array([1]))
-    w = np.array([0.5])
-    assert True  # say here what the paper says
-'''
+#: What `suspect.py` begins with, and all of `test_suspect.py`.
+HEAD, PAGE = text_of("suspect.txt"), text_of("test_suspect.txt")
 
 
 @cache
@@ -64,10 +36,8 @@ def plantable() -> dict[str, tuple[str, str, str]]:
     codes = {}
     for name, one in MISTAKES.items():
         paper = one.tag.split()[0].replace("-", "_")
-        text = reduce(replace, one.edits, TEXTS[spec])
-        right, wrong = (
-            bare_code(spec_code(paper, t)) if spec_code(paper) else "" for t in (TEXTS[spec], text)
-        )
+        texts = TEXTS[spec], reduce(replace, one.edits, TEXTS[spec])
+        right, wrong = (bare_code(spec_code(paper, text)) for text in texts)
         if one.kind == "wrong" and 0 < len(wrong_lines(right, wrong)) <= 2:
             codes[name] = paper, right, wrong
     return codes
@@ -75,9 +45,9 @@ def plantable() -> dict[str, tuple[str, str, str]]:
 
 def wrong_lines(right: str, wrong: str) -> list[int]:
     """Return the numbers of the lines of `suspect.py` that are not the right ones."""
-    known = {*right.splitlines()}
     first = HEAD.count("\n") + 1
-    return [n for n, line in enumerate(wrong.splitlines(), first) if line not in known]
+    lines = enumerate(wrong.splitlines(), first)
+    return [n for n, line in lines if line not in right.splitlines()]
 
 
 def choose(seed: int) -> str:
@@ -88,15 +58,14 @@ def choose(seed: int) -> str:
 def hunt_files(seed: int) -> dict[str, str]:
     """Return the two files of a hunt by their names."""
     paper, _, wrong = plantable()[choose(seed)]
-    functions = re.findall(r"^def (\w+)", wrong, re.M)
-    page = PAGE.format(
-        seed=seed,
-        paper=paper,
-        topic=paper.replace("_", "-"),
-        test=TEST,
-        functions=", ".join(functions),
-    )
-    return {SUSPECT: HEAD.format(seed=seed, name=functions[0]) + wrong + "\n", TEST: page}
+    functions = function_names(wrong)
+    words = {"seed": seed, "name": functions[0], "functions": ", ".join(functions), "test": TEST}
+    words |= {"paper": paper, "topic": paper.replace("_", "-")}
+    return {SUSPECT: HEAD.format(**words) + wrong + "\n", TEST: PAGE.format(**words)}
+
+
+def function_names(code: str) -> list[str]:
+    return re.findall(r"^def (\w+)", code, re.M)
 
 
 def seed_of(text: str) -> int | None:
@@ -108,77 +77,85 @@ def seed_of(text: str) -> int | None:
 # ---- the verdict ---------------------------------------------------------------------------------
 
 
+class Call(NamedTuple):
+    """A call of the suspect by a student's test."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Return how small the case is that it has."""
+        given = [x for x in (*self.arguments, *self.options.values()) if not callable(x)]
+        arrays = (np.asarray(x) for x in leaves(given).values())
+        count = sum(x.size for x in arrays if x.dtype.kind in "fc" or x.ndim)
+        return f"the case has {count} numbers: {self.name}({', '.join(map(show, given))})"[:400]
+
+
 def hunt_verdict(text: str, where: str, seconds: float = 60.0) -> tuple[bool, list[str]]:
     """Return whether the planted line is found, and by a test; and the lines that say so."""
     seed = seed_of(text)
     if seed is None:
         raise ConfigError(f"{where}: begins with no 'Hunt SEED:', expected a file of a hunt")
     _, right, wrong = plantable()[choose(seed)]
-    try:
-        with processor_time(seconds), redirect_stdout(StringIO()):
-            sound, _ = run_tests(text, where, right)
-            failed, calls = run_tests(text, where, wrong)
-            line = namespace(text, where, wrong, []).get("LINE")
-    except (Exception, SystemExit) as error:
-        return False, [error_line(error, where)]
-    except OutOfTime as error:
-        return False, [str(error)]
-    said = []
-    if sound:
-        return False, ["not found", f"the right algorithm does not pass either: {sound}"]
-    if not failed:
-        said.append("no test fails on the suspect")
-    if line not in wrong_lines(right, wrong):
-        said.append("LINE is 0: say which line is wrong" if line == 0 else f"line {line} is right")
-    if said:
-        return False, ["not found", *said]
-    return True, ["found", *describe_case(calls)]
+
+    def judge() -> tuple[bool, list[str]]:
+        if failure := run_tests(text, where, right)[0]:
+            text_of_failure = f"the right algorithm does not pass either: {failure}"
+            return False, ["not found", text_of_failure]
+        failure, line, calls = run_tests(text, where, wrong)
+        faults = [] if failure else ["no test fails on the suspect"]
+        if not line:
+            faults.append(f"LINE is {line}: say which line is wrong")
+        elif line not in wrong_lines(right, wrong):
+            faults.append(f"line {line} is right")
+        found = [] if faults else ["found", *map(str, calls[-1:])]
+        return not faults, found or ["not found", *faults]
+
+    return run_guarded(judge, where, seconds)
 
 
-def describe_case(calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> Iterator[str]:
-    """Yield how small the case is that the last call before the failure had."""
-    if calls:
-        name, arguments, options = calls[-1]
-        given = [x for x in (*arguments, *options.values()) if not callable(x)]
-        arrays = (np.asarray(x) for x in leaves(given).values())
-        count = sum(x.size for x in arrays if x.dtype.kind in "fc" or x.ndim)
-        yield f"the case has {count} numbers: {name}({', '.join(map(show, given))})"[:400]
+def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:
+    """Run a test file with this code as the module `suspect`.
 
-
-def run_tests(text: str, where: str, code: str) -> tuple[str, list[Any]]:
-    """Return the first failure of the tests with this code as the suspect, and the calls before it."""
-    calls: list[Any] = []
-    names = namespace(text, where, code, calls)
-    for name, test in names.items():
-        if name.startswith("test") and callable(test):
-            try:
-                test()
-            except Exception as error:
-                return f"{name}: {error_line(error, where)}", calls
-    return "", calls
-
-
-def namespace(text: str, where: str, code: str, calls: list[Any]) -> dict[str, Any]:
-    """Run a test file, with this code as the module `suspect`; every call of it is noted in `calls`."""
+    Return its first failure, its LINE, and the calls of the suspect that it has made until then.
+    """
     from hypothesis import settings
 
-    suspect = ModuleType("suspect")
-    exec(compile("from fedref.spec import *\n" + code, SUSPECT, "exec"), vars(suspect))
-    for name in re.findall(r"^def (\w+)", code, re.M):
-        setattr(suspect, name, partial(note_call, calls, name, getattr(suspect, name)))
-    names = {"__name__": "test", "__file__": where}
+    names, calls = {"__name__": "test", "__file__": where}, list[Call]()
     settings.register_profile("hunt", database=None, deadline=None, derandomize=True)
     settings.load_profile("hunt")
     with (
-        patch.dict(sys.modules, suspect=suspect),
+        no_hypothesis_folder(),
+        patch.dict(sys.modules, suspect=make_suspect(code, calls)),
         patch.object(sys, "path", [str(Path(where).parent), *sys.path]),
     ):
         exec(compile(text, where, "exec", dont_inherit=True), names)
-    return names
+        line = names.get("LINE")
+        for name, test in names.items():
+            if name.startswith("test") and callable(test):
+                try:
+                    test()
+                except OutOfTime:
+                    raise
+                except BaseException as error:
+                    return f"{name}: {error_line(error, where)}", line, calls
+    return "", line, calls
 
 
-def note_call(calls: list[Any], name: str, function: Any, *arguments: Any, **options: Any) -> Any:
-    """Note a call that a test makes, and return its result; a generator's states as a list."""
+def make_suspect(code: str, calls: list[Call]) -> ModuleType:
+    """Return the module of this code. Calls from outside are noted: what it calls itself is not."""
+    wrong, suspect = ModuleType("suspect"), ModuleType("suspect")
+    exec(compile("from fedref.spec import *\n" + code, SUSPECT, "exec"), vars(wrong))
+    for name in function_names(code):
+        setattr(suspect, name, partial(note_call, calls, name, getattr(wrong, name)))
+    return suspect
+
+
+def note_call(
+    calls: list[Call], name: str, function: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
+    """Note a call that a test makes, and return its result."""
     arguments = tuple(list(x) if isinstance(x, Iterator) else x for x in arguments)
-    calls.append((name, arguments, options))
+    calls.append(Call(name, arguments, options))
     return function(*arguments, **options)

@@ -10,19 +10,20 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial, reduce
 from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from fedref import checks, proofs, spec
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance.errata import MISTAKES, TEXTS, replace
+from fedref.conformance.errata import MISTAKES, TEXTS, replace, run
 from fedref.models import MODELS
-from fedref.teach import example, mistake_runs, source
+from fedref.teach import example, source
 from fedref.teach.exercises import EXERCISES
-from fedref.teach.mistake_runs import RUNS
 from fedref.teach.source import Equation, text_of
 
 #: What one has to know to read an algorithm.
@@ -152,16 +153,17 @@ def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:
     groups: dict[Any, list[Equation]] = {}
     for equation in equations:
         groups.setdefault(equation.function, []).append(equation)
-    seen = set[tuple[int, str]]()
+    shown = set[int]()
     for function, group in groups.items():
-        parts = [part for e in group for part in source.spec_parts(e.tag) if part not in seen]
-        parts, seen = list(dict.fromkeys(parts)), {*seen, *parts}
+        parts = dict(part for e in group for part in source.spec_parts(e.tag))
+        parts = {number: code for number, code in parts.items() if number not in shown}
+        shown |= {*parts}
         place, code = source.place_and_code(function)
-        yield join(f"### `{function.__qualname__}`", words(function), formulae(group))
-        if parts:
-            kind = f"python fedref/spec.py:{', '.join(str(number) for number, _ in parts)}"
-            yield fence(kind, "\n\n".join(code for _, code in parts))
-        yield fence(f"python {place}", code)
+        yield join(
+            f"### `{function.__qualname__}`", words(function), formulae(group),
+            fence(f"python fedref/spec.py:{', '.join(map(str, parts))}", "\n\n".join(parts.values())),
+            fence(f"python {place}", code),
+        )  # fmt: skip
 
 
 def words(function: Any) -> str:
@@ -225,64 +227,100 @@ def correction(name: str) -> str:
     return "\n".join([*(f"{line[0]} {text}" for line, text in zip(lines, code)), *more])
 
 
-def mistakes_page() -> str:
-    """Return the known mistakes: what some do to a short run, and their lines."""
-    losses = [mistake_runs.losses(name) for name in RUNS]
-    no_worse = sum(wrong <= right for right, wrong in losses)
-    rows = ((name, f"{a:.4f}", f"{b:.4f}") for name, (a, b) in zip(RUNS, losses))
-    papers = dict.fromkeys(one.tag.split()[0] for one in MISTAKES.values())
+#: Mistake → a run of the specification's toy, by the names of `spec.run_toy`: batches D, DDD or SQ are the
+#: roles of a local step.
+RUNS = {
+    "penalty not squared": "fedprox(f, w, D, ETA, 1.0)",
+    "gradients add up from step to step": "fedavg(f, w, D, ETA)",
+    "the Hessian is applied to g, not to u": "per_fedavg(f, w, DDD, ALPHA, BETA)",
+    "HF: divided by δ": "per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)",
+    "first order: the inner step's graph was cut": "fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA))",
+    "FedMAML averages": "fedmaml(f, w, SQ, ALPHA, BETA)",
+    "the own term is kept": "fedcurv(f, w, D, ETA, 1.0)",
+    "SCAFFOLD's c_i is never kept": "scaffold(f, w, D, ETA, N)",
+    "FedDyn's h is divided by |S|": "feddyn(f, w, D, ETA, ALPHA, N)",
+    "FedNova's τ_eff is left out": "fednova(f, w, D, ETA)",
+}
+
+
+@cache
+def losses(name: str) -> tuple[float, float]:
+    """Return the clients' mean test loss after the toy's rounds, without a mistake and with it.
+
+    Where the method adapts, each client first takes its step on its training rows.
+    """
+    f, train, tests = spec.make_toy()
+    roles = {"D": ["D"], "DDD": ["D", "D1", "D2"], "SQ": ["S", "Q"]}
+    rounds = {k: list(spec.drop_stragglers(spec.toy_rounds(train, r))) for k, r in roles.items()}
+    alpha = 0.0 if "w, D," in RUNS[name] else spec.ALPHA
+    ends = []
+    with np.errstate(all="ignore"):
+        for text in (TEXTS[spec], reduce(replace, MISTAKES[name].edits, TEXTS[spec])):
+            names: dict[str, Any] = vars(run(text, "fedref.spec")) | rounds
+            names |= {"f": names["make_toy"]()[0], "w": np.zeros(12)}  # f of its own dual numbers
+            w = spec.last(eval(RUNS[name], names))
+            w = w[0] if isinstance(w, tuple) else w
+            adapted = [spec.adapt(f, w, D, alpha) for D in train]
+            ends.append(float(np.mean([f(x, D) for x, D in zip(adapted, tests)])))
+    return ends[0], ends[1]
+
+
+def runs() -> str:
+    """Return what mistakes do to a short run."""
+    ends = {name: losses(name) for name in RUNS}
+    no_worse = sum(wrong <= right for right, wrong in ends.values())
+    rows = ((name, f"{right:.4f}", f"{wrong:.4f}") for name, (right, wrong) in ends.items())
     return join(
-        "# Known mistakes",
-        "Known mistakes in code of these papers, - the wrong line, + the right one. The conformance suite "
-        "knows what each computes, and names it when a backend computes the same.",
-        "## A learning curve does not find them",
         f"Runs of {spec.ROUNDS} rounds on the toy of `fedref/spec.py`, without the mistake and with "
         f"it: {no_worse} of {len(RUNS)} test losses end no worse with the mistake. A golden vector, "
         "which `fedref conformance` compares, finds each of them.",
         table("mistake | test loss without it | with it", rows),
-        *(section(paper, *mistakes_of(paper.replace("-", "_"))) for paper in papers),
     )
 
 
-# ---- pages about all papers ----------------------------------------------------------------------
+# ---- pages about all papers: texts of text/, with these in the place of {name} ---------------------
 
 
-def tour_page() -> str:
-    """Return the notebook."""
+def text_page(name: str) -> str:
+    """Return text/NAME.md, with what is computed in the place of each {name} on a line of its own."""
+    return re.sub(
+        r"^\{(\w+)\}$", lambda x: COMPUTED[x[1]](), text_of(f"{name}.md").strip(), flags=re.M
+    )
+
+
+def tour() -> str:
+    """Return the notebook's cells, with what they show: text, or a picture with its words."""
     notebook = json.loads((files("fedref.teach") / "tour.ipynb").read_text("utf-8"))
     parts = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else fence("python", text))
-        parts += map(output_text, cell.get("outputs", ()))
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            text = "".join(output.get("text") or data["text/plain"])
+            png = "".join(data.get("image/png", "")).replace("\n", "")
+            parts.append(
+                f"![{text}](data:image/png;base64,{png})" if png else fence("output", text.rstrip())
+            )
     return join(*parts)
 
 
-def output_text(output: Mapping[str, Any]) -> str:
-    """Return what a cell of the notebook shows: text, or a picture with its words."""
-    data = output.get("data", {})
-    text = "".join(output.get("text") or data["text/plain"])
-    png = "".join(data.get("image/png", "")).replace("\n", "")
-    return f"![{text}](data:image/png;base64,{png})" if png else fence("output", text.rstrip())
-
-
-def spec_page() -> str:
-    """Return the specification: its sections, each with a link to its paper's page."""
-    names = {page_name(module) for module in source.modules()}
-    parts = []
+def specification() -> str:
+    """Return the specification's docstring and sections, each with a link to its paper's page."""
+    names, parts = (
+        {page_name(module) for module in source.modules()},
+        [verbatim(spec.__doc__ or "")],
+    )
     for number, (title, text) in enumerate(source.spec_sections().items(), 1):
         paper = source.paper_of_section(title)
         link = f"[The page of this paper]({paper}.html)" if paper in names else ""
         parts.append(section(f"{number}. {title}", link, fence("python", text)))
-    return join("# The papers in one file", verbatim(spec.__doc__ or ""), *parts)
+    return join(*parts)
 
 
-def equations_page() -> str:
-    """Return the index of equations, each with its words and its places."""
-    parts = [
-        "# Equations",
-        "Every equation that has a line of code, with its words and its places.",
-    ]
+def equations() -> str:
+    """Return each equation with its words and its places."""
+    parts = []
     for module in source.modules():
         parts.append(f"## {source.title(module)}")
         for e in source.equations_in(module):
@@ -297,87 +335,94 @@ def equations_page() -> str:
 def places(tag: str) -> list[str]:
     """Return the lines of an equation: the specification's, and those by hand with their function."""
     lines = source.tag_lines()[tag]
-    said = [source.place(spec, line.number) for line in lines if line.module is spec]
+    found = [source.place(spec, line.number) for line in lines if line.module is spec]
     by_hand = (e for e in source.equations() if e.tag == tag)
-    said += [f"{e.place} `{e.function.__qualname__}`" for e in by_hand]
-    return said or [source.place(lines[0].module, lines[0].number)]
+    found += [f"{e.place} `{e.function.__qualname__}`" for e in by_hand]
+    return found or [source.place(lines[0].module, lines[0].number)]
 
 
-def proofs_page() -> str:
-    """Return how a derivative is proved: the method, its code and pictures, and all claims."""
-    title, how, own = (checks.__doc__ or "").strip().split("\n\n", 2)
-    claims: dict[str, dict[str, None]] = {}
-    for proof in proofs.PROOFS:
-        claims.setdefault(proof.claim, {})[proof.tag] = None
-    rows = ((claim, ", ".join(tags)) for claim, tags in claims.items())
-    return text_of("proofs.md").format(
-        about=join(title, how), example=verbatim(own), claims=table("claim | of", rows),
-        complex_step=fence("python", inspect.getsource(checks.complex_step_derivative).strip()),
-        taylor=fence("python", inspect.getsource(checks.taylor_remainders).strip()),
-    )  # fmt: skip
-
-
-def start_page() -> str:
-    """Return where to start: what the words mean, an order to read in, and the specification's symbols."""
-    symbols = (spec.__doc__ or "").partition("    symbol ")[2]
-    columns = re.findall(r"^ {4}(.{16})(.{17})(.+)$", symbols, re.M)  # as wide as there
+def symbols() -> str:
+    """Return the specification's table of symbols."""
+    text = (spec.__doc__ or "").partition("    symbol ")[2]
+    columns = re.findall(r"^ {4}(.{16})(.{17})(.+)$", text, re.M)  # as wide as there
     rows = ((symbol.strip(), f"`{name.strip()}`", what) for symbol, name, what in columns)
-    return text_of("start.md").replace(
-        "{symbols}", table("symbol | in the code | what it is", rows)
-    )
+    return table("symbol | in the code | what it is", rows)
 
 
-def algorithms_page() -> str:
-    """Return the papers with their algorithms, in one sentence each, and the models."""
+def papers() -> str:
+    """Return each paper with its algorithms, in one sentence."""
     lines = []
     for module in source.modules()[1:]:
         page, name = page_name(module), source.title(module).partition(":")[0]
         first = why_of(page).strip().replace("\n", " ").partition(". ")[0].rstrip(".")
         labels = ", ".join(f"`{label}`" for label in algorithms_of(page))
         lines.append(f"[{name}]({page}.html) ({labels}). {first}.")
-    models = (f"[{x.__name__}](model-{key}.html). {source.title(x)}." for key, x in MODELS.items())
-    return join(
-        "# Algorithms and models", "[Where to start](start.html) has an order to read in.",
-        items(lines), "What all share: [the base of every algorithm](algorithm.html).",
-        section("Models", items(models)),
-    )  # fmt: skip
+    return items(lines)
 
 
-def exercises_page() -> str:
-    """Return the exercises, the hunt, and how they are begun."""
-    rows = ((f"`{x.name}`", x.trains, x.before, x.minutes) for x in EXERCISES.values())
-    exercises = table("exercise | trains | needs before | minutes", rows)
-    return text_of("exercises.md").replace("{exercises}", exercises)
+def claims() -> str:
+    """Return what `fedref check` proves."""
+    tags: dict[str, dict[str, None]] = {}
+    for proof in proofs.PROOFS:
+        tags.setdefault(proof.claim, {})[proof.tag] = None
+    return table("claim | of", ((claim, ", ".join(of)) for claim, of in tags.items()))
 
 
-def teachers_page() -> str:
-    """Return the guide for teachers."""
-    return text_of("teachers.md")
+ABOUT_CHECKS: list[str] = (checks.__doc__ or "").strip().split("\n\n", 2)
+COMPUTED: dict[str, Callable[[], str]] = {
+    "tour": tour, "specification": specification, "equations": equations, "symbols": symbols,
+    "papers": papers, "claims": claims,
+    "models": lambda: items(
+        f"[{x.__name__}](model-{key}.html). {source.title(x)}." for key, x in MODELS.items()
+    ),
+    "exercises": lambda: table(
+        "exercise | trains | needs before | minutes",
+        ((f"`{x.name}`", x.trains, x.before, x.minutes) for x in EXERCISES.values()),
+    ),
+    "runs": runs,
+    "mistakes": lambda: join(*(
+        section(paper, *mistakes_of(paper.replace("-", "_")))
+        for paper in dict.fromkeys(one.tag.split()[0] for one in MISTAKES.values())
+    )),
+    # how a derivative is proved: the docstring of `fedref.checks` and its code
+    "about": lambda: "\n\n".join(ABOUT_CHECKS[:2]),
+    "example": lambda: verbatim(ABOUT_CHECKS[2]),
+    "complex_step": lambda: fence("python", source.place_and_code(checks.complex_step_derivative)[1]),
+    "taylor": lambda: fence("python", source.place_and_code(checks.taylor_remainders)[1]),
+}  # fmt: skip
 
 
 def model_page(name: str) -> str:
     """Return a model's page: its docstring, and the functions with its formulae."""
     cls: Any = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
-    functions = equation_parts(model_equations(cls))
+    functions = equation_parts(source.equations_of(cls))
     return join(f"# {cls.__name__}", title, verbatim(text), section("By hand", *functions))
 
 
-def model_equations(cls: Any) -> list[Equation]:
-    """Return the equations of a model, of its bases, and of the layers beside it."""
-    homes = [
-        inspect.getmodule(kind) for kind in cls.__mro__ if kind.__module__.startswith("fedref.")
-    ]
-    inherited = {getattr(kind, "__qualname__", "") for kind in cls.__mro__}
-    equations = (e for home in dict.fromkeys(homes) for e in source.equations_in(home))
-    return [e for e in equations if {*e.function.__qualname__.split(".")[:-1]} <= inherited]
+def tag_text(tag: str) -> str:
+    """Return an equation: the lines that name it, those that compute it by hand, and what is proved."""
+    named = (f"{source.place(x.module, x.number)} {x.text}" for x in source.tag_lines()[tag])
+    by_hand = (e for e in source.equations() if e.tag == tag)
+    claims = dict.fromkeys(proof.claim for proof in proofs.PROOFS if proof.tag == tag)
+    labels = algorithms_of(paper_of(tag))
+    return join(
+        f"# [{tag}]",
+        section("Where it is named", items(named)),
+        section("By hand", *equation_parts(by_hand)),
+        section("What `fedref check` proves", items(claims)),
+        section("Worked example", example_text(labels[0])) if labels else "",
+    )
 
 
-#: The pages of the site, in the order of the links: name → function.
+#: The pages about all papers and their links, short, so that they stand on one line.
+LINKS = {
+    "start": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "index": "Tour", "spec": "Papers",
+    "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
+}  # fmt: skip
+#: The pages of the site: name → function.
 PAGES: dict[str, Callable[[], str]] = {
-    "index": tour_page, "spec": spec_page, "equations": equations_page,
-    "mistakes": mistakes_page, "proofs": proofs_page, "teachers": teachers_page,
-    "start": start_page, "algorithms": algorithms_page, "exercises": exercises_page,
+    **{name: partial(text_page, name) for name in LINKS},
     **{page_name(module): partial(paper_page, module) for module in source.modules()},
     **{f"model-{name}": partial(model_page, name) for name in MODELS},
-}  # fmt: skip
+}

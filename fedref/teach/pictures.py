@@ -1,27 +1,351 @@
-"""The pictures of the pages, by name: rounds of two clients, ellipses, noise, two of the proofs."""
+"""The pictures of the pages: rounds of two clients, ellipses, noise, two of the proofs.
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+Each client fits y = wᵀx to four rows of its own. So its loss is a bowl, ½(w − c)ᵀA(w − c) and a constant,
+and two things can be chosen: where the bowl has its minimum, and how steep it is. The first client's is
+steep and the second's is flat: what a method does about clients that differ is then to be seen.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Ellipse
 from matplotlib.style import context
+from scipy.optimize import minimize
 
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS, fedcurv, importance, per_fedavg
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.style import COLOURS, STYLE
+from fedref.boundary.values import build, schema
 from fedref.models import BinaryLogistic
+from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.proofs import picture
-from fedref.proofs.case import Case
-from fedref.proofs.models import MODELS
-from fedref.sampling import stream
-from fedref.teach.plane import MODEL, draw_rounds, rows_of_bowl
+from fedref.proofs.picture import draw_errors, draw_halves, draw_remainders
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_client, run_clients, run_round
+from fedref.sampling import Plan, stream
+from fedref.teach.source import text_of
 
-#: The levels of a penalty, and two clients' rows as in `plane`: solution, and the two directions of rows.
+CLIENT_COLOURS, SERVER_COLOUR = COLOURS[1:3], COLOURS[3]
+#: The rounds of a still picture, and how many are run.
+ROUNDS, PLAYED = (1, 2, 5), 12
+START = np.array([-0.4, 2.0])
+#: Each client's minimum c, and the two directions in which its rows lie: A = (aaᵀ + bbᵀ)/2.
+BOWLS = (((1.6, 0.4), (1.75, 0.45), (-0.3, 1.2)), ((-1.5, -0.5), (0.75, -0.3), (0.25, 0.6)))
+#: Settings with which the point of a method is seen; every other field has its usual value.
+USUAL = {"lr": 0.3, "alpha": 0.5, "beta": 0.4, "mu": 1.0, "lam": 0.5}
+SHOWN: dict[str, dict[str, Any]] = {
+    "fedmeta-maml": {"beta": 1.0}, "fedmeta-fomaml": {"beta": 1.0}, "fedmeta-sgd": {"beta": 0.1},
+    "fedmaml": {"beta": 0.5}, "apfl": {"lr": 0.2, "z": 1, "init": "continuous"},
+    "apfl-deng": {"lr": 0.2}, "feddyn": {"lr": 0.2}, "fedadagrad": {"server_lr": 0.4},
+    "fedyogi": {"server_lr": 0.2}, "fedadam": {"server_lr": 0.2},
+    "fedavgm": {"lr": 0.1, "momentum": 0.5}, "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4, "beta": 1.0},
+}  # fmt: skip
+#: Each client's local steps, five but where the method is about clients that take more or fewer.
+STEPS, UNEQUAL = (5, 5), {"fednova": (5, 2)}
+
+
+@dataclass(frozen=True)
+class LeastSquares(Model):
+    """f(w; D) = mean of (wᵀx − y)²/2: two parameters, real targets."""
+
+    features: int = 2
+
+    @property
+    def d(self) -> int:
+        return self.features
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return START
+
+    def residuals(self, w: Array, D: Batch) -> Array:
+        return np.asarray((D.X @ w[..., None])[..., 0] - D.y)
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return (self.residuals(w, D) ** 2).mean(-1) / 2
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        return (D.X.mT @ self.residuals(w, D)[..., None])[..., 0] / D.X.shape[-2]
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray((X @ w[..., None])[..., 0])
+
+
+MODEL = LeastSquares()
+
+
+def rows_of_bowl(c: Any, a: Any, b: Any) -> Batch:
+    """Return four rows whose loss is the bowl. A constant error of ½ does not change the gradient."""
+    X = np.array([a, np.negative(a), b, np.negative(b)])
+    return Batch(X, X @ np.array(c) - 0.5)
+
+
+DATA = [rows_of_bowl(*bowl) for bowl in BOWLS]
+
+
+class Round(NamedTuple):
+    """One round: before, after : the server's parameters (2,); paths : each client's local steps.
+
+    adapted : the point that each client is tested with after the round, where the method adapts.
+    alpha : the step sizes that it has learned, where it learns them.
+    """
+
+    before: Array
+    paths: list[Array]
+    after: Array
+    adapted: list[Array]
+    alpha: Array | None
+
+
+def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
+    """Return the algorithm with the settings of its picture, and these instead. Raises ConfigError."""
+    if name not in ALGORITHMS:
+        raise ConfigError(unknown("algorithm", name, ALGORITHMS))
+    cls = ALGORITHMS[name]
+    usual = {key: USUAL[key] for key in schema(cls) if key in USUAL}
+    algorithm: AnyAlgorithm = build(cls, usual | SHOWN.get(name, {}) | settings, name)
+    return algorithm
+
+
+def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
+    """Return a round with all rows of both clients in every batch; the centralised learner is one."""
+    K, n = (1, 8) if algorithm.pooled else (2, 4)
+    every = np.full(K, 1) if "S" in algorithm.roles else np.array(steps[:K])
+    rows = np.tile(np.arange(n), (K, every.max(), 1))
+    return Plan(
+        t, np.arange(K), np.ones(K, int), np.full(K, n), every, np.zeros(K, bool), every, every,
+        dict.fromkeys(algorithm.roles, rows),
+    )  # fmt: skip
+
+
+def play_rounds(
+    algorithm: AnyAlgorithm, rounds: int = PLAYED, steps: Sequence[int] = STEPS
+) -> list[Round]:
+    """Run rounds of both clients, and note each client's local steps."""
+    X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
+    part = Part(np.arange(8), np.array([0, 8] if algorithm.pooled else [0, 4, 8]))
+    federation, paths = Federation(Source(X, y), part, part), list[Array]()
+
+    def work(_: Any, model: Model, sent: Any, states: Any, data: LocalData) -> Any:
+        for k, own in enumerate(states):
+            ends = [
+                run_client(algorithm, model, sent, own, data._replace(steps=np.full(2, s)), k)
+                for s in range(data.steps[k] + 1)
+            ]
+            paths.append(np.array([first_vector(end) for end in ends]))
+        return run_clients(algorithm, model, sent, states, data)
+
+    state, played = State(algorithm.initial(MODEL, START), {}), list[Round]()
+    for t in range(rounds):
+        before = first_vector(state.server)
+        paths.clear()
+        plan = plan_of(algorithm, t, steps)
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=work)
+        sent, adapts = algorithm.download(state.server), algorithm.adapts_on
+        tested = [
+            algorithm.personalised_params(MODEL, sent, state.clients.get(k), D if adapts else None)
+            for k, D in enumerate(DATA)
+            if algorithm.personalised
+        ]
+        local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
+        alpha = getattr(getattr(state.server, "learner", None), "alpha", None)
+        played.append(Round(before, local, first_vector(state.server), tested, alpha))
+    return played
+
+
+def first_vector(value: Any) -> Array:
+    """Return the first array of a state: w, w_S or θ."""
+    return np.asarray(next(iter(tree.leaves(value))))
+
+
+def best_point(alpha: float = 0.0) -> Array:
+    """Return where the mean of f_k(w − α∇f_k(w)) is smallest; with α = 0 that of the losses."""
+
+    def objective(w: Array) -> float:
+        return float(np.mean([MODEL.loss(w - alpha * MODEL.grad(w, D), D) for D in DATA]))
+
+    return np.asarray(minimize(objective, np.zeros(2), tol=1e-12).x)
+
+
+# ---- drawing ---------------------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """What a panel shows: rounds of an algorithm up to `round`, or the step sizes that it learns."""
+
+    title: str
+    algorithm: str
+    round: int = 1
+    shows: str = "rounds"
+
+
+class Slider(NamedTuple):
+    """What a slider changes, a field of an algorithm or "round", and the panels that it changes."""
+
+    algorithm: str
+    key: str
+    symbol: str
+    values: Sequence[float]
+    panels: Sequence[Sequence[Any]]
+
+
+SLIDERS = {
+    page: Slider(**words["slider"])
+    for page, words in tomllib.loads(text_of("pictures.toml")).items()
+    if "slider" in words
+}
+#: A panel of a frame, and the settings of its algorithm in it.
+View = tuple[Panel, dict[str, Any]]
+
+
+def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
+    """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
+    algorithm = make_algorithm(name, settings or {})
+    figure = draw_frames({"": [(Panel(f"round {t}", name, t), settings or {}) for t in ROUNDS]})
+    rates = {key: getattr(algorithm, key, None) for key in USUAL}
+    given = [f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float)]
+    figure.suptitle(", ".join([name, *given]), fontsize=10)
+    return figure
+
+
+def draw_slider(page: str) -> Figure:
+    """Draw all frames of a slider into one figure."""
+    slider, frames = SLIDERS[page], dict[str, list[View]]()
+    for x in slider.values:
+        views = frames[f"{slider.symbol}{' =' * (slider.key != 'round')} {x:g}"] = list[View]()
+        for panel in (Panel(*panel) for panel in slider.panels):
+            if slider.key == "round":
+                views.append((panel._replace(round=int(x)), {}))
+            else:
+                has = slider.key in schema(ALGORITHMS[panel.algorithm])
+                views.append((panel, {slider.key: float(x)} if has else {}))
+    return draw_frames(frames)
+
+
+def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
+    """Draw frames over each other; what belongs to frame i has an id that begins with "fi-".
+
+    frames : what is said of a frame → what its panels show.
+    """
+    first = [panel for panel, _ in next(iter(frames.values()))]
+    figure = Figure((10.2, 4.4 if len(first) > 2 else 5.0), layout="constrained")
+    panels = list(figure.subplots(1, len(first)))
+    for axes, panel in zip(panels, first):
+        axes.set(title=panel.title)
+        if panel.shows == "rounds":
+            draw_bowls(axes)
+    panels[0].annotate("start", START, (6, 4), textcoords="offset points", fontsize=9)
+    for i, (text, views) in enumerate(frames.items()):
+        before = {id(artist) for axes in panels for artist in axes.get_children()}
+        for axes, (panel, settings) in zip(panels, views):
+            algorithm, played = play(panel.algorithm, tuple(settings.items()))
+            SHOWS[panel.shows](axes, algorithm, played, panel.round)
+        panels[0].annotate(text, (0.02, 0.98), xycoords="axes fraction", va="top", fontsize=12)
+        new = [x for axes in panels for x in axes.get_children() if id(x) not in before]
+        for n, artist in enumerate(new):
+            for part in (artist, getattr(artist, "arrow_patch", None)):
+                if part is not None:
+                    part.set_gid(f"f{i}-{n}{'a' * (part is not artist)}")
+    handles = {text: x for axes in panels for x, text in zip(*axes.get_legend_handles_labels())}
+    signs = [Line2D([], [], **look_of(x)) for x in handles.values()]  # those are in every frame
+    figure.legend(signs, handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+@cache
+def play(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[AnyAlgorithm, list[Round]]:
+    """Return an algorithm and its rounds."""
+    algorithm = make_algorithm(name, dict(settings))
+    with np.errstate(all="ignore"):  # a step that is too long diverges
+        return algorithm, play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
+
+
+def look_of(line: Any) -> dict[str, Any]:
+    """Return the look of a line for a legend."""
+    names = ("color", "marker", "markersize", "linestyle", "linewidth", "fillstyle")
+    return {name: getattr(line, f"get_{name}")() for name in names}
+
+
+def draw_bowls(axes: Any) -> None:
+    """Draw the contours of both clients' losses: ellipses, as the losses are quadratic."""
+    axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-2.9, 2.9), ylim=(-2.0, 2.9))
+    axes.grid(visible=False)
+    for k, (colour, (c, *_), D) in enumerate(zip(CLIENT_COLOURS, BOWLS, DATA), 1):
+        curvatures, directions = np.linalg.eigh(D.X.T @ D.X / len(D.X))
+        look: Any = {"angle": np.degrees(np.arctan2(*directions[::-1, 0])), "fill": False}
+        for level in (0.1, 0.4, 1.0, 2.0):  # above the minimum
+            size = 2 * np.sqrt(2 * level / curvatures)
+            axes.add_patch(Ellipse(c, *size, **look, ec=colour, lw=0.8, alpha=0.55))
+        offset: Any = {"textcoords": "offset points", "fontsize": 9, "color": colour}
+        axes.annotate(f"client {k}", c, (-16, -24), **offset)
+
+
+def draw_until(axes: Any, algorithm: AnyAlgorithm, played: Sequence[Round], t: int) -> None:
+    """Draw the server's way to round t, that round, and the minima; α as an ellipse, if it is learned."""
+    last, alpha = played[t - 1], getattr(algorithm, "alpha", 0.0)
+    way = np.array([*(r.before for r in played[:t]), last.after])
+    axes.plot(*way.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2)
+    draw_round(axes, last)
+    axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
+    if last.alpha is not None:
+        look: Any = {"fill": False, "ec": SERVER_COLOUR, "lw": 1.2, "ls": "--"}
+        x, y = last.after
+        axes.add_patch(Ellipse((x, y), *(2 * last.alpha), **look))
+    # pFedMe solves a problem instead of a step of size α
+    elif algorithm.adapts_on and not hasattr(algorithm, "lam") and alpha:
+        axes.plot(*best_point(alpha), "kx", markersize=8, label="minimum after a step of size α")
+
+
+def draw_round(axes: Any, played: Round) -> None:
+    """Draw one round: local steps, the server's average, and the way to each adapted point."""
+    for k, (colour, path) in enumerate(zip(CLIENT_COLOURS, played.paths), 1):
+        steps = f"{len(path) - 1} local steps of client {k}"
+        axes.plot(*path.T, "o-", color=colour, markersize=3.2, linewidth=1.4, label=steps)
+    if not np.allclose(mean_end(played), played.after, atol=0.02):
+        look = {"fillstyle": "none", "markersize": 6, "label": "mean of their ends"}
+        axes.plot(*mean_end(played), "ks", **look)
+    server: Any = {"color": SERVER_COLOUR, "markersize": 8}
+    axes.plot(*played.before, "o", fillstyle="none", **server, label="server before the round")
+    axes.plot(*played.after, "o", **server, zorder=5, label="server after the round")
+    for k, (colour, point) in enumerate(zip(CLIENT_COLOURS, played.adapted), 1):
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "linestyle": (0, (3, 1.5))}
+        axes.annotate("", point, played.after, arrowprops=arrow, zorder=6)
+        text = f"model that client {k} is tested with"
+        axes.plot(*point, "*", color=colour, markersize=7, label=text)
+
+
+def draw_step_sizes(axes: Any, algorithm: AnyAlgorithm, played: Sequence[Round], t: int) -> None:
+    """Draw both entries of Meta-SGD's α, round by round, and where they are after round t."""
+    alphas = np.array([r.alpha for r in played])
+    for j, dash in enumerate(("-", "--")):
+        look: Any = {"color": SERVER_COLOUR, "label": f"α, entry {j + 1}"}
+        axes.plot(range(1, len(played) + 1), alphas[:, j], dash, **look)
+    axes.plot([t, t], alphas[t - 1], "o", color="black", markersize=7)
+    axes.set(xlabel="round", ylim=(0, None))
+
+
+SHOWS = {"rounds": draw_until, "step sizes": draw_step_sizes}
+
+
+def mean_end(played: Round) -> Array:
+    """Return the mean of where the local steps end; after them, where a client sends a gradient."""
+    return np.mean([path[-1] for path in played.paths] or [played.after], axis=0)
+
+
+# ---- other pictures -------------------------------------------------------------------------------
+
+#: The levels of a penalty, and two clients' bowls.
 PENALTIES = [0.005, 0.02, 0.05]
-BOWLS = (((0.2, 1.2), (0.4, 0.0), (0.0, 2.4)), ((1.6, 0.4), (1.8, 0.0), (0.0, 0.5)))
+FLAT_BOWLS = (((0.2, 1.2), (0.4, 0.0), (0.0, 2.4)), ((1.6, 0.4), (1.8, 0.0), (0.0, 0.5)))
 
 
 def draw_ellipses() -> Figure:
@@ -30,8 +354,8 @@ def draw_ellipses() -> Figure:
     axes = figure.subplots()
     axes.set(aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
     x, y = np.meshgrid(np.linspace(-1.0, 2.4, 60), np.linspace(-0.4, 1.9, 60))
-    theta = [np.array(solution) for solution, *_ in BOWLS]
-    w0, data = np.mean(theta, axis=0), [rows_of_bowl(*bowl) for bowl in BOWLS]
+    theta = [np.array(solution) for solution, *_ in FLAT_BOWLS]
+    w0, data = np.mean(theta, axis=0), [rows_of_bowl(*bowl) for bowl in FLAT_BOWLS]
     I = [importance.fisher(MODEL, w, D) for w, D in zip(theta, data)]
 
     def circle(w: Array) -> Array:
@@ -54,7 +378,7 @@ def draw_ellipses() -> Figure:
 
 
 #: How often estimates of a meta-gradient are drawn, how many of them are shown, the batch and the inner step.
-DRAWN, SHOWN, BATCH, ALPHA = 20000, 300, 4, 0.6
+DRAWN, FEW, BATCH, ALPHA = 20000, 300, 4, 0.6
 
 
 def draw_noise() -> Figure:
@@ -76,7 +400,7 @@ def draw_noise() -> Figure:
         figure.subplots(1, 4, sharex=True, sharey=True), clouds.items()
     ):
         mean = points.mean(0)
-        axes.plot(*points[:SHOWN].T, ".", color=COLOURS[6], markersize=2.5, label="one estimate")
+        axes.plot(*points[:FEW].T, ".", color=COLOURS[6], markersize=2.5, label="one estimate")
         axes.plot(*mean, "o", color=COLOURS[2], label=f"mean of {DRAWN}")
         axes.plot(*truth, "k+", markersize=12, label="truth, from all rows")
         off, error = np.linalg.norm(mean - truth), np.linalg.norm(points.std(0)) / np.sqrt(DRAWN)
@@ -88,24 +412,12 @@ def draw_noise() -> Figure:
     return figure
 
 
-# ---- proofs ---------------------------------------------------------------------------------------
-
-
-def draw_proof(draw_half: Callable[..., None]) -> Figure:
-    """Draw one half of the picture of `fedref check --plot`."""
-    case = Case(MODELS["MLP tanh"], stream(0, "check picture"))
-    case.vs = case.draw_vectors(12)
-    figure = Figure((5.6, 4.6), layout="constrained")
-    draw_half(figure.subplots(), case)
-    return figure
-
-
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     **{f"rounds-{name}": partial(draw_rounds, name) for name in ALGORITHMS},
     "ellipses": draw_ellipses,
     "noise": draw_noise,
-    "complex-step": partial(draw_proof, picture.draw_errors),
-    "taylor-slope": partial(draw_proof, picture.draw_remainders),
+    "complex-step": partial(draw_halves, (5.6, 4.6), 0, draw_errors),
+    "taylor-slope": partial(draw_halves, (5.6, 4.6), 0, draw_remainders),
 }
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from fedref.boundary import style
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import claim_folder, write_atomically
+from fedref.boundary.files import claim_folder, data_error, write_atomically
 from fedref.teach.formula import mathml
-from fedref.teach.pages import PAGES, anchor
-from fedref.teach.pictures import PICTURES, draw
-from fedref.teach.plane import SLIDERS, draw_slider
+from fedref.teach.pages import LINKS, PAGES, anchor
+from fedref.teach.pictures import PICTURES, SLIDERS, draw, draw_slider
+from fedref.teach.source import text_of
 
 try:
     from markdown_it import MarkdownIt
@@ -24,34 +24,8 @@ except ImportError as error:
         'the site needs markdown-it-py and Pygments: pip install "fedref[teach]"'
     ) from error
 
-SHELL = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title} · fedref</title><link rel="stylesheet" href="style.css"></head>
-<body><a class="skip" href="#main">Skip to the page</a>
-<header><nav aria-label="Pages">{links}</nav></header>
-<main id="main">
-{body}
-</main></body></html>
-"""
-#: Shows the frame of a slider's value; Python drew all of them.
-SCRIPT = """<script>
-for (const figure of document.querySelectorAll("figure.slider")) {
-  const [label, knob] = ["label", "input"].map((tag) => figure.querySelector(tag));
-  label.hidden = false;
-  knob.addEventListener("input", () => {
-    for (const frame of figure.querySelectorAll(".frame"))
-      frame.classList.toggle("on", frame.dataset.frame === knob.value);
-  });
-}
-</script>
-"""
-#: The links of every page: short, so that they stand on one line.
-LINKS = {
-    "start": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "index": "Tour", "spec": "Papers",
-    "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
-}  # fmt: skip
+#: A whole page; and the script that shows the frame of a slider's value. Python drew all of them.
+SHELL, SCRIPT = text_of("page.html"), text_of("slider.html")
 #: A page with more sections than that has a list of them.
 MANY = 9
 #: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
@@ -81,8 +55,8 @@ def fence_html(self: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     tagged = [computing_line(lines, n) for n, line in enumerate(lines) if place and "# [" in line]
     look: Any = HtmlFormatter(nowrap=True, classprefix="c-", hl_lines=tagged)
     block = f"<pre><code>{highlight(text, get_lexer_by_name(kind), look)}</code></pre>"
-    said = f"<figcaption>{html.escape(place)}</figcaption>"
-    return f"<figure class=code>{said}{block}</figure>" if place else block
+    caption = f"<figcaption>{html.escape(place)}</figcaption>"
+    return f"<figure class=code>{caption}{block}</figure>" if place else block
 
 
 def slider_html(page: str) -> str:
@@ -96,8 +70,8 @@ def slider_html(page: str) -> str:
         return f'<g class="frame{on}" data-frame="{match[1]}"'
 
     frames = re.sub(r'<g id="f(\d+)-\w+"', as_frame, svg[svg.index("<svg") :])
-    said = f"Two clients' losses as contours, and their local steps, for one {slider.symbol} of several"
-    frames = frames.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
+    label = f"Two clients' losses as contours, and their local steps, for one {slider.symbol} of several"
+    frames = frames.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
     knob = f"<input type=range min=0 max={len(slider.values) - 1} value={middle}>"
     return (
         f"<figure class=slider><label hidden>{slider.symbol} {knob}</label>"
@@ -144,11 +118,11 @@ def plain(markup: str) -> str:
     return html.unescape(re.sub("<[^>]*>", "", markup))
 
 
-def page_html(text: str, here: str) -> str:
-    """Return a whole page. here : its own name, which its links mark."""
+def page_html(text: str, page: str) -> str:
+    """Return a whole page. page : its name, which the links mark."""
     nav = "".join(
-        f'<a href="{name}.html"{" aria-current=page" * (name == here)}>{html.escape(said)}</a>'
-        for name, said in LINKS.items()
+        f'<a href="{name}.html"{" aria-current=page" * (name == page)}>{html.escape(title)}</a>'
+        for name, title in LINKS.items()
     )
     title = html.escape(text.partition("\n")[0].removeprefix("# "))
     body = render(text)
@@ -158,6 +132,9 @@ def page_html(text: str, here: str) -> str:
 def build_site(folder: Path) -> list[Path]:
     """Write the site, and return its files."""
     claim_folder(folder, ".fedref-site")
+    for path in folder.glob("*.html"):
+        if path.is_symlink() or b"fedref</title>" not in path.read_bytes()[:1000]:
+            raise data_error(path, "is no page that fedref wrote", "another folder")
     made: dict[str, bytes] = {}
     for name, page in PAGES.items():
         text = page()

@@ -31,6 +31,8 @@ PAPERS = "|".join(
 TAG = re.compile(rf"\[((?:{PAPERS}|Adam) (?=[^\]])|(?=(?:eq\.|alg\.|§)))([^\]]+)\]")
 ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?:(?P<left>[^=]+) = )?(?P<formula>\S.*))?$")
+
+
 #: A function of so many lines is shown whole.
 SHORT = 12
 
@@ -148,6 +150,16 @@ def equations_in(module: ModuleType) -> tuple[Equation, ...]:
     return tuple(dict.fromkeys(equations))  # a method may have two names
 
 
+def equations_of(cls: type) -> list[Equation]:
+    """Return the equations of a model, of its bases, and of the layers beside it."""
+    kinds = [kind for kind in cls.__mro__ if kind.__module__.startswith("fedref.")]
+    names = {kind.__qualname__ for kind in kinds}
+    equations = (
+        e for home in dict.fromkeys(map(inspect.getmodule, kinds)) for e in equations_in(home)
+    )
+    return [e for e in equations if {*e.function.__qualname__.split(".")[:-1]} <= names]
+
+
 @cache
 def number_lines(function: Any) -> dict[int, str]:
     """Return the lines of a function by their numbers."""
@@ -210,17 +222,16 @@ def spec_code(paper: str, *text: str) -> str:
 
 
 def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, code) of what the specification has of a tag: short functions, or lines of code."""
-    lines_of_tag = (line.number for line in tag_lines().get(tag, []) if line.module is spec)
-    tagged = {*lines_of_tag} & {*TRACED}  # not those of models
+    """Yield (number, code) of what the specification has of a tag: short functions, or lines of code."""
+    numbers = {line.number for line in tag_lines().get(tag, []) if line.module is spec}
     for function in functions_in(spec):
         lines = number_lines(function)
-        here = sorted(tagged & {*lines})
-        if here and len(lines) <= SHORT:
+        named = sorted(numbers & {*lines} & {*TRACED})  # not those of models
+        if named and len(lines) <= SHORT:
             yield min(lines), textwrap.dedent("".join(lines.values())).strip()
             continue
-        for number in here:
-            rest = [text for n, text in lines.items() if n >= number]
+        for number in named:
+            rest = list(lines.values())[number - min(lines) :]
             code = inspect.getblock(rest) if rest[0].lstrip().startswith("def ") else rest[:1]
             if "  # " in rest[0].strip():
                 yield number, textwrap.dedent("".join(code)).strip()

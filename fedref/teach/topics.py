@@ -1,44 +1,41 @@
 """The topics of `fedref explain`: every equation, algorithm, model, exercise and known mistake."""
 
-import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
-from fedref import proofs
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
 from fedref.teach import pages, source
 from fedref.teach.exercises import EXERCISES
-from fedref.teach.pages import join, section
+from fedref.teach.pages import PAGES, page_name
 
 #: Other names that are asked for → what they lead to.
 ALIASES = {
     "meta-sgd": "fedmeta-sgd", "maml": "fedmeta-maml", "fomaml": "fedmeta-fomaml", "ewc": "fedcurv",
-    "fisher": "fedcurv", "hvp": "proofs", "tour": "index", "papers": "spec", "glossary": "start",
+    "fisher": "fedcurv", "hvp": "proofs", "papers": "spec", "glossary": "start",
     "symbols": "start",
 }  # fmt: skip
 
 
-def papers() -> dict[str, str]:
-    """Return the pages of papers by the names of their files, as algorithms are named."""
-    return {name.replace("_", "-"): name for name in map(pages.page_name, source.modules())}
-
-
-def topics() -> dict[str, list[str]]:
-    """Return every name that can be explained, by kind."""
-    kinds: dict[str, Iterable[str]] = {
-        "pages": ["start", *(x for x in site_pages() if x not in ("start", "index")), "tour"],
-        "algorithms": ALGORITHMS, "papers": papers(), "models": MODELS, "exercises": EXERCISES,
-        "mistakes": MISTAKES, "equations": source.tag_lines(),
-    }  # fmt: skip
-    return {kind: list(names) for kind, names in kinds.items()}
-
-
-def site_pages() -> list[str]:
-    """Return the pages about all papers."""
-    return [x for x in pages.PAGES if x not in papers().values() and not x.startswith("model-")]
+@cache
+def topics() -> dict[str, dict[str, Callable[[], str]]]:
+    """Return what can be explained: kind → name → what gives its text. A name's first kind counts."""
+    modules = {page_name(module): module for module in source.modules()}
+    return {
+        "pages": {{"index": "tour"}.get(name, name): PAGES[name] for name in pages.LINKS},
+        "algorithms": {
+            name: partial(pages.paper_page, modules[page_name(cls)], name)
+            for name, cls in ALGORITHMS.items()
+        },
+        "papers": {name.replace("_", "-"): PAGES[name] for name in modules},
+        "models": {name: PAGES[f"model-{name}"] for name in MODELS},
+        "exercises": {name: partial(pages.exercise_text, name) for name in EXERCISES},
+        "mistakes": {name: partial(pages.mistake_text, name) for name in MISTAKES},
+        "equations": {tag: partial(pages.tag_text, tag) for tag in source.tag_lines()},
+    }
 
 
 def list_topics() -> Iterator[str]:
@@ -47,38 +44,20 @@ def list_topics() -> Iterator[str]:
     for kind, names in topics().items():
         yield kind
         for name in names:
-            tag = kind == "equations"
-            yield (
-                f"  {f'[{name}]':<{width}}  {'  '.join(pages.places(name))}" if tag else f"  {name}"
-            )
-
-
-def find_topic(name: str) -> str:
-    """Return the topic of this name, ignoring case; a ConfigError suggests similar names."""
-    known = {topic.casefold(): topic for names in topics().values() for topic in names} | ALIASES
-    wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
-    wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
-    if wanted not in known:
-        said = unknown("topic", name.casefold(), known)
-        raise ConfigError(f"{said}; `fedref explain --list` lists them all")
-    return known[wanted]
+            lines = pages.places(name) if kind == "equations" else None
+            yield f"  {name}" if lines is None else f"  {f'[{name}]':<{width}}  {'  '.join(lines)}"
 
 
 def explain(name: str) -> str:
-    """Return the text about a topic, in Markdown."""
-    topic = find_topic(name)
-    if topic in ALGORITHMS:
-        return pages.paper_page(importlib.import_module(ALGORITHMS[topic].__module__), topic)
-    if topic in source.tag_lines():
-        return tag_text(topic)
-    page = papers().get(topic, topic)
-    if page in pages.PAGES:
-        return pages.PAGES[page]()
-    kinds = {
-        **dict.fromkeys(MISTAKES, pages.mistake_text),
-        **dict.fromkeys(EXERCISES, pages.exercise_text),
-    }
-    return (kinds | dict.fromkeys(MODELS, pages.model_page))[topic](topic)
+    """Return the text about a topic, in Markdown. Case is ignored; a ConfigError suggests similar names."""
+    known = {x.casefold(): page for of in reversed(topics().values()) for x, page in of.items()}
+    wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
+    wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
+    wanted = ALIASES.get(wanted, wanted)
+    if wanted not in known:
+        error = unknown("topic", name.casefold(), [*known, *ALIASES])
+        raise ConfigError(f"{error}; `fedref explain --list` lists them all")
+    return known[wanted]()
 
 
 def for_terminal(text: str) -> str:
@@ -114,20 +93,3 @@ def align_table(block: re.Match[str]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     aligned = ("  ".join(cell.ljust(n) for cell, n in zip(row, widths)) for row in rows)
     return "".join(f"  {line.rstrip()}\n" for line in aligned)
-
-
-def tag_text(tag: str) -> str:
-    """Return an equation: the lines that name it, those that compute it by hand, and what is proved."""
-    named = (
-        f"{source.place(line.module, line.number)} {line.text}" for line in source.tag_lines()[tag]
-    )
-    by_hand = (e for e in source.equations() if e.tag == tag)
-    claims = dict.fromkeys(proof.claim for proof in proofs.PROOFS if proof.tag == tag)
-    labels = pages.algorithms_of(pages.paper_of(tag))
-    return join(
-        f"# [{tag}]",
-        section("Where it is named", pages.items(named)),
-        section("By hand", *pages.equation_parts(by_hand)),
-        section("What `fedref check` proves", pages.items(claims)),
-        section("Worked example", pages.example_text(labels[0])) if labels else "",
-    )

@@ -6,13 +6,13 @@ by its form, or by the signs and factors of its terms; and in numbers.
 """
 
 import ast
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from copy import deepcopy
-from functools import cache, reduce
-from inspect import BoundArguments
+from functools import cache, partial, reduce
 from io import StringIO
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ DIFFERS = "its numbers differ"
 IN_PLACE = (
     "which is still used: `a -= b` and `a[:] = b` change an array, `a = a - b` makes a new one"
 )
+IN_LIST = "the numbers are right, but in a list: what follows needs an array, np.array([...])"
 NONE = "a function without `return` gives None, and so does `print`"
 #: How many moments with more than three numbers a sum of terms is tried on.
 LOOKED_AT = 8
@@ -54,11 +55,17 @@ class OutOfTime(BaseException):
 
 @contextmanager
 def processor_time(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime after so many seconds on the processor, however busy the machine is."""
+    """Raise OutOfTime after so many seconds on the processor, however busy the machine is.
+
+    Windows has no such clock: there only the time limit of `fedref exercise check` on the whole ends it.
+    """
 
     def stop(*_: object) -> None:
         raise OutOfTime(f"no answer after {seconds:g} s of computing: an endless loop? (--timeout)")
 
+    if not hasattr(signal, "SIGVTALRM"):
+        yield
+        return
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)
     try:
@@ -68,6 +75,26 @@ def processor_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
+def run_guarded(
+    judge: Callable[[], tuple[bool, list[str]]], where: str, seconds: float
+) -> tuple[bool, list[str]]:
+    """Return the verdict of `judge()`, which runs a student's code: whatever that raises is a line."""
+    try:
+        with processor_time(seconds), redirect_stdout(StringIO()), NO_FORK:
+            return judge()
+    except OutOfTime as error:
+        return False, [str(error)]
+    except BaseException as error:  # a student's code may raise KeyboardInterrupt or SystemExit
+        return False, [error_line(error, where)]
+
+
+def refuse_fork() -> int:
+    raise RuntimeError("a second process would go on when this one has ended: do without os.fork")
+
+
+NO_FORK = patch.object(os, "fork", refuse_fork, create=True)
+
+
 def verdict(
     text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
@@ -75,20 +102,20 @@ def verdict(
     exercise = exercise_of(text, where, exercises)
     right_results(exercise), moments_of(exercise)  # before anything is patched
     owner, _, name = exercise.function.rpartition(".")
-    refused = patch.object(getattr(spec, owner, spec), name, refuse_itself)
-    own_arrays = patch.object(spec, "gradient", writable_gradient)
-    try:
-        with own_arrays, processor_time(seconds), redirect_stdout(StringIO()), refused:
-            answer = read_answer(exercise, text, where)
-            if isinstance(answer, str):
-                return False, [answer]
-            if not any(whole_faults(exercise, answer)):
-                return True, ["right"]
-            return False, ["not right", *evidence(exercise, answer)]
-    except (Exception, SystemExit) as error:
-        return False, [error_line(error, where)]
-    except OutOfTime as error:
-        return False, [str(error)]
+
+    def judge() -> tuple[bool, list[str]]:
+        answer = read_answer(exercise, text, where)
+        if isinstance(answer, str):
+            return False, [answer]
+        if not any(whole_faults(exercise, answer)):
+            return True, ["right"]
+        return False, ["not right", *evidence(exercise, answer)]
+
+    with (
+        patch.object(getattr(spec, owner, spec), name, refuse_itself),
+        patch.object(spec, "gradient", writable_gradient),
+    ):
+        return run_guarded(judge, where, seconds)
 
 
 def refuse_itself(*_: Any, **__: Any) -> Any:
@@ -151,32 +178,29 @@ def differing_part(right: Sequence[ast.stmt], own: Sequence[ast.stmt]) -> Sequen
 
     first = alike(zip(right, own))
     last = min(alike(zip(right[::-1], own[::-1])), min(len(right), len(own)) - first)
-    mine, theirs = right[first : len(right) - last], own[first : len(own) - last]
-    match mine, theirs:
+    match right[first : len(right) - last], own[first : len(own) - last]:
         case ([ast.For(body=body)], [ast.For(body=other)]) | (
             [ast.If(body=body)],
             [ast.If(body=other)],
         ):
             return differing_part(body, other)
-    return theirs
+        case _, differing:
+            return differing
 
 
 def value_at(exercise: Exercise, answer: Answer, moment: Moment) -> Any:
     """Return what a student's statements give there; where they raise, the error as one line."""
     if not exercise.is_loop:
-        return outcome(answer.function, moment.call, answer.where)
+        return value_of(answer, moment.call, partial(run, answer.function))
     gap: Any = next(x for part in template_of(exercise) for x in ast.walk(part) if has_gap(x))
-    target = ast.unparse(gap.targets[0])
-    names = {**answer.function.__globals__, **{k: deepcopy(x) for k, x in moment.names.items()}}
-    before = dict(names)
-    try:
-        with np.errstate(all="ignore"):
-            exec(compile(ast.Module(list(answer.part), []), answer.where, "exec"), names)
-    except (Exception, SystemExit) as error:
-        return error_line(error, answer.where, answer.line)
-    arrays = {k: x for k, x in moment.names.items() if isinstance(x, np.ndarray)}
-    changed = [k for k, x in arrays.items() if differ(before[k], x)]
-    return in_place(changed[0], answer.line) if changed else names.get(target)
+    code = compile(ast.Module(list(answer.part), []), answer.where, "exec")
+
+    def run_part(names: dict[str, Any]) -> Any:
+        names = {**answer.function.__globals__, **names}
+        exec(code, names)
+        return names.get(ast.unparse(gap.targets[0]))
+
+    return value_of(answer, moment.names, run_part)
 
 
 def has_gap(node: Any) -> bool:
@@ -185,29 +209,26 @@ def has_gap(node: Any) -> bool:
     return any(isinstance(x, ast.Constant) and x.value is ... for x in values)
 
 
-def outcome(function: Callable[..., Any], call: BoundArguments, where: str) -> Any:
-    """Return what a function gives for copies of these arguments; where it raises, the error as one line."""
-    given = deepcopy(call)
-    line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
+def value_of(
+    answer: Answer, names: Mapping[str, Any], work: Callable[[dict[str, Any]], Any]
+) -> Any:
+    """Return work(copies of these names); what it raises, or has changed in place, as one line."""
+    given = {name: deepcopy(x) for name, x in names.items()}
     try:
-        result = run(function, given)
+        with np.errstate(all="ignore"):
+            result = work(dict(given))
     except (Exception, SystemExit) as error:
-        return error_line(error, where)
-    changed = [k for k, x in call.arguments.items() if differ(given.arguments[k], x)]
-    return in_place(changed[0], line) if changed else result
+        return error_line(error, answer.where, answer.line)
+    for name, x in names.items():
+        if differ(given[name], x):
+            return Raised(f"line {answer.line}: this changes {name} itself, {IN_PLACE}")
+    return result
 
 
 def differ(one: Any, other: Any) -> bool:
     """Return whether one of two copies has changed."""
-    return any(
-        isinstance(x, np.ndarray) and not np.array_equal(x, y)
-        for x, y in zip(leaves(one).values(), leaves(other).values())
-    )
-
-
-def in_place(name: str, line: int) -> Raised:
-    """Return what is wrong with changing an array that others hold."""
-    return Raised(f"line {line}: this changes {name} itself, {IN_PLACE}")
+    pairs = zip(leaves(one).values(), leaves(other).values())
+    return any(isinstance(x, np.ndarray) and not np.array_equal(x, y) for x, y in pairs)
 
 
 def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
@@ -215,10 +236,9 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == where and frame.lineno]
     line = error.lineno or 0 if isinstance(error, SyntaxError) else lines[-1] if lines else line
-    said = (str(error).strip().splitlines() or [""])[0]
-    said += f" ({NONE})" * ("NoneType" in said)
-    said = f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"
-    return Raised(said[:240].rstrip(": "))
+    first = (str(error).strip().splitlines() or [""])[0]
+    text = f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {first}"
+    return Raised((text + f" ({NONE})" * ("NoneType" in first))[:240].rstrip(": "))
 
 
 # ---- how two results differ ----------------------------------------------------------------------
@@ -226,14 +246,10 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
 
 def leaves(x: Any, name: str = "what is returned") -> dict[str, Any]:
     """Return the arrays and numbers of a result by their places in it."""
-    parts = (
-        x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, list | tuple) else None
-    )
-    if parts is None:
+    if not isinstance(x, dict | list | tuple):
         return {name: x}
-    return {
-        k: leaf for i, part in parts.items() for k, leaf in leaves(part, f"{name}[{i!r}]").items()
-    }
+    parts = x.items() if isinstance(x, dict) else enumerate(x)
+    return {k: y for i, part in parts for k, y in leaves(part, f"{name}[{i!r}]").items()}
 
 
 def like(got: Any, right: Any) -> Any:
@@ -280,11 +296,11 @@ def equal(got: Any, other: Any) -> bool:
 def whole_faults(exercise: Exercise, answer: Answer) -> Iterator[str]:
     """Yield how what an answer returns differs from what is right, call by call."""
     for call, right in right_results(exercise):
-        yield fault(outcome(answer.function, call, answer.where), right)
+        yield fault(value_of(answer, call, partial(run, answer.function)), right)
 
 
 @cache
-def right_results(exercise: Exercise) -> list[tuple[BoundArguments, Any]]:
+def right_results(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
     """Return the calls, each with what the specification returns."""
     return [(call, run(exercise.solution, call)) for call in calls_of(exercise)]
 
@@ -294,37 +310,37 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
     moments = moments_of(exercise)
     values = [value_at(exercise, answer, moment) for moment in moments]
     faults = [fault(value, moment.value) for value, moment in zip(values, moments)]
-    which = next((i for i, said in enumerate(faults) if said), None)
+    which = next((i for i, text in enumerate(faults) if text), None)
     if which is None:  # the expression is right, or is not to be found: whole results are compared
-        if any(isinstance(value, list) for value in values):
-            yield "the numbers are right, but in a list: what follows needs an array, np.array([...])"
-            return
-        yield next(filter(None, whole_faults(exercise, answer)))
+        in_list = any(isinstance(value, list) for value in values)
+        yield IN_LIST if in_list else next(filter(None, whole_faults(exercise, answer)))
         return
-    value, moment, said = values[which], moments[which], faults[which]
+    value, moment, text = values[which], moments[which], faults[which]
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
         return
-    if isinstance(value, Raised) and IN_PLACE in value:
-        yield said
-        return
-    words = known_mistake(exercise, values)
-    if words or (said == DIFFERS and (words := terms_that_differ(exercise, values))):
-        yield words
+    if IN_PLACE not in text:
+        yield from filter(
+            None,
+            [
+                known_mistake(exercise, values)
+                or (terms_that_differ(exercise, values) if text == DIFFERS else "")
+            ],
+        )
     if isinstance(value, Raised):
-        yield said
+        yield text
         return
-    if said != DIFFERS:
-        none = f" ({NONE})" * (value is None)
-        yield f"line {answer.line} gives {said}{none}"
-    if value is not None:
-        place = "on the worked example" if moment.call is moments[0].call else "where"
-        yours, right = both_texts(value, moment.value)
-        if place == "where":
-            yield "it is right on the worked example, but not where"
-            yield from (f"  {line}" for line in name_lines(exercise, moment))
-            place = "there"
-        yield f"{place} yours gives {yours}, right is {right}"
+    if text != DIFFERS:
+        yield f"line {answer.line} gives {text}{f' ({NONE})' * (value is None)}"
+    if value is None:
+        return
+    yours, right = both_texts(value, moment.value)
+    if moment.call is moments[0].call:
+        yield f"on the worked example yours gives {yours}, right is {right}"
+        return
+    yield "it is right on the worked example, but not where"
+    yield from (f"  {line}" for line in name_lines(exercise, moment))
+    yield f"there yours gives {yours}, right is {right}"
 
 
 def both_texts(yours: Any, right: Any) -> tuple[str, str]:
@@ -335,36 +351,31 @@ def both_texts(yours: Any, right: Any) -> tuple[str, str]:
 
 def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:
     """Return what to say if a known wrong expression or line gives the same everywhere."""
-    for text, said in known_answers(exercise).items():
+    pairs = list(zip(values, moments_of(exercise)))
+    for text, words in known_answers(exercise).items():
         with suppress(Exception):  # an edited line may raise anything
             wrong = read_answer(exercise, text, "")
-            pairs = zip(values, moments_of(exercise))
             if not isinstance(wrong, str) and all(
                 equal(value, value_at(exercise, wrong, moment)) for value, moment in pairs
             ):
-                return said
+                return words
     return ""
 
 
 @cache
 def known_answers(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake: what to say to it}, the shortest text first."""
-    head, source = "from fedref.spec import *\n", exercise.source
-    known = {
-        head + source.replace(exercise.missing, f"({wrong})"): said
-        for wrong, said in exercise.slips.items()
-    }
+    source, sheet = exercise.source, dict[str, str]()
     owner, _, name = exercise.function.rpartition(".")
-    sheet = dict[str, str]()
-    for mistake in MISTAKES.values():
+    for mistake in MISTAKES.values() if not owner else ():
         text = reduce(replace, mistake.edits, TEXTS[spec])
-        if source not in text and not owner:
-            start = text.index(f"\ndef {name}(")
-            own = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
-            if own != source:
-                said = f"this is the known mistake {mistake.name!r}: {mistake.why}"
-                sheet.setdefault(head + own, said)
-    return known | {text: said for text in sorted(sheet, key=len) if (said := sheet[text])}
+        start = text.index(f"\ndef {name}(")
+        wrong = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
+        if wrong != source:
+            sheet.setdefault(wrong, f"this is the known mistake {mistake.name!r}: {mistake.why}")
+    slips = {source.replace(exercise.missing, f"({x})"): said for x, said in exercise.slips.items()}
+    shortest = {text: sheet[text] for text in sorted(sheet, key=len)}
+    return {f"from fedref.spec import *\n{x}": said for x, said in (slips | shortest).items()}
 
 
 # ---- signs and factors ---------------------------------------------------------------------------

@@ -11,19 +11,20 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from fedref import algorithm, tree
-from fedref.algorithms import apfl, fedmeta
+from fedref import algorithm
+from fedref.algorithms import ALGORITHMS, apfl, fedmeta
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
+from fedref.rounds.loop import run_clients
+from fedref.teach import pictures
 from fedref.teach.formula import exponent, parse
 from fedref.teach.source import Equation, symbols
 
@@ -131,11 +132,6 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "adam": [{"delta": W}],
     "penalty": [{"theta": np.array([0.25, -0.5])}],
 }
-#: Settings of algorithms whose methods have formulae.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "APFL": {"lr": 0.5, "z": 1, "init": "continuous", "mu": 0.5}, "MAML": {"beta": 0.5},
-    "FedCurv": {"lr": 0.5},
-}  # fmt: skip
 #: One feature, three classes; the SVM's labels are −1 and 1.
 LINEAR = [
     (MODEL, W, V, D),
@@ -146,20 +142,32 @@ LINEAR = [
 ]  # fmt: skip
 
 
-def values_of_calls(equation: Equation) -> Iterator[dict[str, Any]]:
-    """Yield the arguments, by name, of the calls that may run an equation's line."""
+def calls_of(equation: Equation) -> Iterator[Callable[[], Any]]:
+    """Yield calls that may run an equation's line: of its function, or two rounds with its method."""
     owner, _, name = equation.function.__qualname__.rpartition(".")
     kind = getattr(module_of(equation), owner) if owner else None
     if kind is None:
-        yield from (VALUES | other for other in OTHERS.get(name, [{}]))
+        yield from (partial(call, equation, VALUES | other) for other in OTHERS.get(name, [{}]))
     elif issubclass(kind, algorithm.Algorithm):
-        yield play_two_rounds(kind(**SETTINGS.get(owner, {"lr": 0.5})))
+        labels = (label for label, cls in ALGORITHMS.items() if issubclass(cls, kind))
+        with patch.object(pictures, "run_clients", partial(run_clients, stack=False)):
+            yield partial(pictures.play_rounds, pictures.make_algorithm(next(labels), {}), 2)
     else:
         for model, w, v, batch in LINEAR:
             squared = getattr(model, "squared", None) == ("squared" in equation.tag)
             if isinstance(model, kind) and ("hinge" not in equation.tag or squared):
-                yield {"self": model, "w": w, "v": v, "D": batch,
-                       "z": model.logits(w, batch.X), "y": batch.y}  # fmt: skip
+                z = model.logits(w, batch.X)
+                values = {"self": model, "w": w, "v": v, "D": batch, "z": z, "y": batch.y}
+                yield partial(call, equation, values)
+
+
+def call(equation: Equation, values: Mapping[str, Any]) -> Any:
+    """Return what an equation's function returns for the values of its parameters."""
+    wanted = inspect.signature(equation.function).parameters.values()
+    named = {p.name: values[p.name] for p in wanted if p.kind == p.KEYWORD_ONLY}
+    given = [values[p.name] for p in wanted if p.kind == p.POSITIONAL_OR_KEYWORD]
+    given += [values["D"] for p in wanted if p.kind == p.VAR_POSITIONAL]
+    return equation.function(*given, **named)
 
 
 def module_of(equation: Equation) -> Any:
@@ -168,56 +176,25 @@ def module_of(equation: Equation) -> Any:
 
 def run_line(equation: Equation) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return what a call of the function returns, and its local variables around the line's last run."""
-    function = equation.function
-    for values in values_of_calls(equation):
-        notes: list[tuple[int, dict[str, Any]]] = []
+    line, code = statement_at(equation).lineno, equation.function.__code__
+    for run in calls_of(equation):
+        notes, outside = list[tuple[str, int, dict[str, Any], Any]](), sys.gettrace()
 
         def note_line(frame: Any, event: str, argument: Any) -> Any:
-            if event in ("line", "return"):
-                notes.append((frame.f_lineno, deepcopy(dict(frame.f_locals))))  # noqa: B023
+            notes.append((event, frame.f_lineno, dict(frame.f_locals), argument))  # noqa: B023
             return note_line
 
-        wanted = inspect.signature(function).parameters.values()
-        named = {p.name: values[p.name] for p in wanted if p.kind == p.KEYWORD_ONLY}
-        given = [values[p.name] for p in wanted if p.kind == p.POSITIONAL_OR_KEYWORD]
-        given += [values["D"] for p in wanted if p.kind == p.VAR_POSITIONAL]
-        outside = sys.gettrace()
-        sys.settrace(lambda frame, *_: note_line if frame.f_code is function.__code__ else None)
+        sys.settrace(lambda frame, *_: note_line if frame.f_code is code else None)
         try:
-            result = function(*given, **named)
+            run()
         finally:
             sys.settrace(outside)
-        line = statement_at(equation).lineno
-        for (number, before), (_, after) in reversed(list(pairwise(notes))):
-            if number == line:
-                return result, before, after
+        for i in reversed(range(len(notes) - 1)):
+            event, number, before, _ = notes[i]
+            if number == line and event == "line":
+                result = next(x for event, *_, x in notes[i:] if event == "return")
+                return result, before, notes[i + 1][2]
     raise AssertionError(f"no call runs {equation.place}")
-
-
-def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
-    """Return the arguments that an algorithm's functions get in the second round of two clients."""
-    server, states = it.initial(MODEL, W), [None, None]
-    for _ in range(2):
-        before, sent = server, it.download(server)
-        starts = [
-            it.start(MODEL, sent, own, algorithm.Participant(k, 4, 0.5))
-            for k, own in enumerate(states)
-        ]
-        locals_ = [
-            it.step(MODEL, sent, x, *[rows] * len(it.roles)) for x, rows in zip(starts, (D, D1))
-        ]
-        results = [
-            it.finish(MODEL, sent, x, own, partial(Batch, *rows))
-            for x, own, rows in zip(locals_, states, (D, D1))
-        ]
-        uploads = tree.stack([result.upload for result in results])
-        values = {"client_state": states[0], "client": algorithm.Participant(0, 4, 0.5)}
-        server = it.combine(MODEL, server, uploads, COHORT)
-        states = [result.client_state for result in results]
-    return values | {
-        "self": it, "model": MODEL, "server": before, "sent": sent, "local": locals_[0], "D": D,
-        "data": lambda: D, "uploads": uploads, "cohort": COHORT,
-    }  # fmt: skip
 
 
 def first_part(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.judge import answer
-from fedref.teach import example, plane
+from fedref.teach import example, pictures
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -26,26 +26,26 @@ def test_a_worked_example_has_no_zero_and_ends_where_the_specification_does(name
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_picture_s_rounds_follow_each_other(name):
-    played = plane.play_rounds(plane.make_algorithm(name, {}))
-    assert len(played) == max(plane.ROUNDS)
+    played = pictures.play_rounds(pictures.make_algorithm(name, {}))
+    assert len(played) == pictures.PLAYED
     for before, after in pairwise(played):
         np.testing.assert_array_equal(before.after, after.before)
         assert all(len(path) == 6 for path in before.paths)
     assert not np.allclose(played[0].before, played[-1].after)
     fedavg_s = name.startswith(("fedavg", "per", "fedprox", "fedcurv")) and name != "fedavgm"
-    assert not fedavg_s or np.allclose(plane.mean_end(played[0]), played[0].after)
+    assert not fedavg_s or np.allclose(pictures.mean_end(played[0]), played[0].after)
 
 
 def test_per_fedavg_goes_to_its_own_minimum_and_fedavg_to_another():
-    own, shared = plane.best_point(0.5), plane.best_point()
+    own, shared = pictures.best_point(0.5), pictures.best_point()
     assert np.linalg.norm(own - shared) > 1
     for name, near, far in (("per-fedavg", own, shared), ("scaffold", shared, own)):
-        end = plane.play_rounds(plane.make_algorithm(name, {}), rounds=60)[-1].after
+        end = pictures.play_rounds(pictures.make_algorithm(name, {}), rounds=60)[-1].after
         assert np.linalg.norm(end - near) < 0.4 < np.linalg.norm(end - far)
 
 
 def test_settings_of_a_picture_are_checked():
-    figure = plane.draw_rounds("per-fedavg", {"alpha": 0.25, "beta": 0.1})
+    figure = pictures.draw_rounds("per-fedavg", {"alpha": 0.25, "beta": 0.1})
     assert "alpha = 0.25" in figure.get_suptitle()
     with pytest.raises(ConfigError):
-        plane.draw_rounds("per-fedavg", {"alhpa": 1})
+        pictures.draw_rounds("per-fedavg", {"alhpa": 1})

@@ -61,19 +61,10 @@ def test_most_wrong_answers_have_words():
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        (exercises.student_file(EXERCISES["proximal"]), "not finished: line"),
-        (fill("proximal", "mu / 2 *"), "SyntaxError"),
-        (fill("proximal", "nobody"), "NameError: name 'nobody' is not defined"),
-        (fill("proximal", "'a'"), "Error"),
-        (fill("proximal", "exit()"), "SystemExit"),
-        (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
-        (
-            fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n",
-            "endless",
-        ),
-    ],
-)
+    [(fill("proximal", "..."), "not finished: line"),
+     (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
+     (fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless")],
+)  # fmt: skip
 def test_what_does_not_run_is_said_in_a_line(text, said):
     right, lines = verdict.verdict(text, NAME, seconds=0.5)
     assert not right
@@ -114,13 +105,6 @@ def test_examples_have_two_parameters_and_no_constant_that_hides_a_mistake(name)
             assert np.all(steps * np.asarray(moment.names.get(rate, 0)) != 1)
 
 
-def test_complex_numbers_are_asked_for_where_derivatives_need_them():
-    for text in ("(w_s * sigmoid(a)[unit] + w_k).real", "w_s * sigmoid(a.real)[unit] + w_k"):
-        right, lines = judged("mask", text)
-        assert not right
-        assert "without .real" in lines[1]
-
-
 def test_a_drawn_case_that_refutes_is_shown_whole_and_digits_until_they_differ():
     _, lines = judged("mask", "w_s * sigmoid(a[0]) + w_k")
     said = "\n".join(lines)
@@ -134,13 +118,3 @@ def test_a_drawn_case_that_refutes_is_shown_whole_and_digits_until_they_differ()
 
 def test_an_array_for_a_tuple_is_taken():
     assert np.array_equal(verdict.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("mask", '""'), ("curvature", '""'), ("control", '"x"'),
-     ("control", "c_i - c + mean_step * np.nan"), ("importance", "(lam * F) * np.nan")],
-)  # fmt: skip
-def test_texts_and_nan_are_no_answer(name, text):
-    right, said = judged(name, text)
-    assert not right, said

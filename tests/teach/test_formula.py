@@ -10,7 +10,7 @@ from fedref.models import MODELS
 from fedref.teach import pages, source
 from fedref.teach.formula import mathml, parse
 
-OF_MODELS = {name: pages.model_equations(cls) for name, cls in MODELS.items()}
+OF_MODELS = {name: source.equations_of(cls) for name, cls in MODELS.items()}
 #: The linear models' formulae are evaluated; those of networks are only read.
 LINEAR = [e for name in ("logistic", "binary-logistic", "svm") for e in OF_MODELS[name]]
 EVALUATED = [*(equation for equation in source.equations() if equation.formula), *LINEAR]

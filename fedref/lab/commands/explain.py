@@ -52,17 +52,18 @@ def explain(
         from fedref.teach import site  # it imports matplotlib for its pictures
 
         with disk_errors(html):
-            print(site.build_site(html)[0])
+            site.build_site(html)
+        print(html / "index.html")
     elif not topic:
         raise ConfigError(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
     elif picture:
         from fedref.boundary import style
-        from fedref.teach import pictures, plane
+        from fedref.teach import pictures
 
         settings = dict(map(parse_setting, set))
-        figure = pictures.draw(plane.draw_rounds, " ".join(topic), settings)
+        figure = pictures.draw(pictures.draw_rounds, " ".join(topic), settings)
         style.save(figure, picture)
     else:
         text = topics.explain(" ".join(topic))

@@ -106,3 +106,15 @@ def test_a_terminal_gets_text_through_its_pager(monkeypatch):
     assert "Answer: " in pages[0]
     assert "  symbol" in pages[1]
     assert "F * (w_s - w_t) ** 2" in pages[2]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_site_is_written_over_no_other_page_and_through_no_link(link, tmp_path, capsys):
+    page, other = tmp_path / "site" / "index.html", tmp_path / "other.html"
+    page.parent.mkdir()
+    (page.parent / ".fedref-site").touch()
+    (other if link else page).write_text("<title>fedref</title>" if link else "mine")
+    if link:
+        page.symlink_to(other)
+    assert "is no page that fedref wrote" in refused(capsys, "explain", "--html", page.parent)
+    assert len(list(page.parent.iterdir())) == 2
