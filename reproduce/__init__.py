@@ -8,8 +8,8 @@
     runs/NAME/RUN       ordinary run directories, as of `fedref run`
 
 Runs → cells.csv → pages, by these modules: runs (experiments, and all contact with the runner),
-quantities (what is read off a run), cells, claims (the rule that judges them), pages, headlines,
-pictures, and writing (numbers as text). speed and peers beside them are commands of their own: `python -m
+quantities (what is read off a run), cells, claims (the rule that judges them), pages, pictures, and
+writing (numbers as text). speed and peers beside them are commands of their own: `python -m
 reproduce.speed`, `python -m reproduce.peers`.
 """
 
@@ -22,7 +22,7 @@ import fedref
 from fedref.boundary.files import claim_folder, write_atomically
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import Run
-from reproduce import cells, headlines, pages, pictures, runs
+from reproduce import cells, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names
 from reproduce.writing import duration, write_csv
@@ -86,9 +86,18 @@ def reproduce(
             failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
         else:
             write_atomically(out / "claims.md", pages.make_claims(out).encode())
-            if out == default_out() and headlines.are_all_in(out):
-                headlines.write_first_screen(out)
+            if out == default_out():
+                write_first_screen(out)
     return failed
+
+
+def write_first_screen(out: Path) -> None:
+    """Write README.md beside OUT, and its picture for light and dark pages, once all reports are there."""
+    if all((out / row["report"] / "cells.csv").exists() for row in pages.headline_rows()):
+        found, judged = pages.read_headlines(out)
+        write_atomically(out.parent / "README.md", pages.make_readme(found, judged).encode())
+        pictures.draw_forest(found, out / "headlines.png", {})
+        pictures.draw_forest(found, out / "headlines-dark.png", pictures.DARK)
 
 
 def report(

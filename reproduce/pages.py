@@ -1,35 +1,24 @@
-"""The pages of results: papers/NAME.md with its tables and claims, and a page of all claims.
+"""The pages of results: papers/NAME.md with its tables and claims, a page of all claims, the first screen.
 
 A page is a function of cells.csv, of runs.csv (which data, seeds and commits made it) and of the
-report's two files.
+report's two files. papers/headlines.csv has a row for each claim of the first screen: of which report,
+what its text begins with, the place and the method whose number is printed, its text there, and the
+paper's number, or "a word".
 """
 
 import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, groupby, product
+from itertools import chain, groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from reproduce import claims
 from reproduce.cells import Cells, Place, fits, place_name, read_cells
-from reproduce.claims import (
-    HOLDS,
-    UNDECIDED,
-    VERDICTS,
-    Claim,
-    Finding,
-    Judgement,
-    claim_of,
-    claims_of,
-    count_verdicts,
-    judge_claims,
-    name_of,
-    pool,
-    value,
-    verdict_words,
-)
+from reproduce.claims import UNDECIDED, VERDICTS, Claim, Finding, Judgement, judge_claims, name_of
 from reproduce.runs import PAPERS, Spec, read_spec, report_names
 from reproduce.writing import Values, markdown, show_number, show_values
 
@@ -73,27 +62,32 @@ def make_table(spec: Spec, cells: Cells, wanted: Spec) -> str:
     printed = printed if wanted.get("paper", True) else set()
     heads = (["paper", q, "difference"] if q in printed else [q] for q in columns)
     rows = [["data", "setting", "method", *chain(*heads), "chosen", "comment"]]
+    at = wanted.get("at", [])
     methods = dict.fromkeys(name_of(spec, m) for m in wanted.get("methods", spec["methods"]))
-    groups = [[line] for line in wanted.get("rows", [])] or [[{"of": m} for m in methods]]
-    for lines in groups:
-        places = cells.places_at(lines[0].get("at", wanted.get("at", [])))
-        for place, line in product(places, lines):
-            method, texts, there = name_of(spec, line["of"]), list[str](), False
-            for q, how in columns.items():
-                fields = {"quantity": q, **line, **how}
-                x = column_value(spec, cells, place, fields)
-                paper = paper_number(spec, place, method, q) if x else None  # of nobody else
-                three = column_texts(x, how, paper)
-                if x and how.get("within"):
-                    others = (column_value(spec, cells, p, fields) for p in places)
-                    if is_within(x, [v for v in others if v], cells.margin(place, "rows")):
-                        three[1] = f"({three[1]})"
-                texts += three if q in printed else three[1:2]
-                there = there or x is not None
-            if there:
-                notes = [cells.note(place, method, q) for q in ("chosen", *columns)]
-                comments = filter(None, dict.fromkeys(notes[1:]))
-                rows.append([*place, row_name(spec, line), *texts, notes[0], "; ".join(comments)])
+    lines = [(place, {"of": m}) for place in cells.places_at(at) for m in methods]
+    if "rows" in wanted:
+        lines = [(p, line) for line in wanted["rows"] for p in cells.places_at(line.get("at", at))]
+    for place, line in lines:
+        method = name_of(spec, line["of"])
+        fields = {q: {"quantity": q, **line, **how} for q, how in columns.items()}
+        values = {q: column_value(spec, cells, place, own) for q, own in fields.items()}
+        if not any(values.values()):
+            continue
+        texts = list[str]()
+        for q, how in columns.items():
+            x, digits, sign = values[q], how.get("digits", 2), "+" * how.get("signed", False)
+            mean = x and how.get("mean")
+            text = show_number(x.mean, digits, sign) if x and mean else show_values(x, digits)
+            if x and how.get("within"):
+                others = [column_value(spec, cells, p, fields[q]) for p in cells.places_at(at)]
+                text = f"({text})" if is_within(x, others, cells.margin(place, "rows")) else text
+            paper = paper_number(spec, place, method, q) if x else None  # of nobody else
+            off = x.mean - paper if x and paper is not None else None
+            three = [show_number(paper, digits), text, show_number(off, digits, "+")]
+            texts += three if q in printed else [text]
+        notes = [cells.note(place, method, q) for q in ("chosen", *columns)]
+        comments = "; ".join(filter(None, dict.fromkeys(notes[1:])))
+        rows.append([*place, row_name(spec, line), *texts, notes[0], comments])
     return tidy(rows)
 
 
@@ -122,22 +116,14 @@ def column_value(spec: Spec, cells: Cells, place: Place, fields: Spec) -> Values
     """Return what stands in one column of a row: a cell, or a difference of cells."""
     known = {k: v for k, v in fields.items() if k in Claim._fields and k not in ("at", "digits")}
     there = place[0], fields.get("in", place[1])
-    return value(claim_of({"what": "", **known}), cells, there, fields["of"], spec)
+    return claims.value(claims.claim_of({"what": "", **known}), cells, there, fields["of"], spec)
 
 
-def is_within(x: Values, others: Sequence[Values], least: float) -> bool:
+def is_within(x: Values, others: Sequence[Values | None], least: float) -> bool:
     """Return whether a difference is within its margin, or so for all that is known."""
-    one, *every = (Finding(("", ""), "", "", v, least, 2) for v in (x, *others))
-    claim = claim_of({"what": "", "above": 0.0})
-    return one._replace(pooled=pool(one, every)).judge(claim) == UNDECIDED
-
-
-def column_texts(x: Values | None, how: Spec, paper: float | None) -> list[str]:
-    """Return the paper's number, ours, and the difference."""
-    digits, sign = how.get("digits", 2), "+" if how.get("signed") else ""
-    text = show_number(x.mean, digits, sign) if x and how.get("mean") else show_values(x, digits)
-    off = None if paper is None or x is None else x.mean - paper
-    return [show_number(paper, digits), text, show_number(off, digits, "+")]
+    one, *every = (Finding(("", ""), "", "", v, least, 2) for v in (x, *others) if v)
+    claim = claims.claim_of({"what": "", "above": 0.0})
+    return one._replace(pooled=claims.pool(one, every)).judge(claim) == UNDECIDED
 
 
 # ---- claims on a report's page -------------------------------------------------------------------
@@ -159,8 +145,8 @@ def show_findings(one: Judgement) -> str:
     """Return the numbers of one claim in one place: judged, and beside it the others."""
     text = ", ".join(words(one, f) for f in one.decisive)
     text += f" {one.claim.unit}" if one.claim.unit else ""
-    beside = [words(one, f) for f in one.findings if not f.judged]
-    return text + (f"; beside it {', '.join(beside)}" if beside else "")
+    beside = ", ".join(words(one, f) for f in one.findings if not f.judged)
+    return f"{text}; beside it {beside}" if beside else text
 
 
 def words(one: Judgement, f: Finding) -> str:
@@ -197,7 +183,7 @@ def make_claims(out: Path) -> str:
         spec, path = read_spec(name), out / name / "cells.csv"
         own = judge_claims(spec, read_cells(path)) if path.exists() else []
         titles[name] = spec["title"]
-        for claim in claims_of(spec):
+        for claim in claims.claims_of(spec):
             home, mine = claim.belongs or name, [one for one in own if one.claim == claim]
             judged += [(home, one) for one in mine if claim.is_judged]
             cells = cells_of(spec, claim, mine, f"({name}/README.md)", path.exists())
@@ -220,21 +206,20 @@ def cells_of(
     spec: Spec, claim: Claim, own: Sequence[Judgement], page: str, there: bool
 ) -> list[str]:
     """Return the cells of a row from *paper* on."""
-    paper = claim.paper or "–"
-    if claim.because:
-        return [paper, "–", "–", f"not here: {claim.because}"]
-    if not there:
-        return [paper, "–", "–", "not run here"]
+    paper, found = claim.paper, [f for one in own for f in one.findings]
+    if claim.because or not there:
+        why = f"not here: {claim.because}" if claim.because else "not run here"
+        return [paper or "–", "–", "–", why]
     if claim.shows:
-        return [paper, claim.shows, "–", f"[shown]{page}"]
+        return [paper or "–", claim.shows, "–", f"[shown]{page}"]
     if not claim.is_judged:
-        found = [f for one in own for f in one.findings]
         known = (paper_number(spec, f.place, f.method, f.quantity) for f in found)
         numbers = ", ".join(f"{x:.10g}" for x in known if x is not None)
         texts = ", ".join(show_values(f.values, f.digits) for f in found)
-        return [claim.paper or numbers or "–", texts, seeds_of(own, 1), f"[number]{page}"]
+        return [paper or numbers or "–", texts, seeds_of(found), f"[number]{page}"]
     apart = f"; not counted: {claim.apart}" if claim.apart else ""
-    return [paper, ours(own), seeds_of(own, len(own)), f"[{verdict_words(own)}]{page}{apart}"]
+    seeds = f"{seeds_of(found)}, {len(own)} places" if len(own) != 1 else seeds_of(found)
+    return [paper or "–", ours(own), seeds, f"[{claims.verdict_words(own)}]{page}{apart}"]
 
 
 def ours(judged: Sequence[Judgement]) -> str:
@@ -253,24 +238,92 @@ def ours(judged: Sequence[Judgement]) -> str:
     return "; ".join(texts) or "–"
 
 
-def seeds_of(judged: Sequence[Judgement], places: int) -> str:
-    """Return how many seeds there are, and in how many places."""
-    seeds = sorted({f.values.seeds for one in judged for f in one.findings}, reverse=True)
-    text = f"{' or '.join(map(str, seeds)) or 'no'} {'seed' if seeds == [1] else 'seeds'}"
-    return f"{text}, {places} places" if places != 1 else text
+def seeds_of(found: Sequence[Finding]) -> str:
+    """Return how many seeds there are."""
+    seeds = sorted({f.values.seeds for f in found}, reverse=True)
+    return f"{' or '.join(map(str, seeds)) or 'no'} {'seed' if seeds == [1] else 'seeds'}"
 
 
 def counts(found: Sequence[tuple[str, Judgement]]) -> str:
     """Return how many judgements there are, how they come out, and what is not counted."""
     counted = [(paper, one) for paper, one in found if not one.claim.apart]
-    each = count_verdicts([one for _, one in counted])
-    holds = Counter(paper for paper, one in counted if one.verdict == HOLDS)
+    holds = Counter(paper for paper, one in counted if one.verdict == claims.HOLDS)
     apart = Counter(one.claim.apart for _, one in found if one.claim.apart)
-    said = ", ".join(f"{v} {each[v]}" for v in VERDICTS)
     by_paper, why = (", ".join(f"{k} {n}" for k, n in c.items()) or "none" for c in (holds, apart))
     return (
-        f"There are {each.total()} judgements of what the papers claim, one for each claim in each "
-        f"place, which is a data set\nor a setting: {said}.\nPlaces share runs, and one sentence is "
-        f"judged in up to nine of them; what holds: {by_paper}.\nApart from these {apart.total()} are "
-        f"not counted, and their rows say why: {why}."
+        f"There are {len(counted)} judgements of what the papers claim, one for each claim in each "
+        f"place, which is a data set\nor a setting: {all_verdicts([one for _, one in counted])}.\n"
+        f"Places share runs, and one sentence is judged in up to nine of them; what holds: {by_paper}."
+        f"\nApart from these {apart.total()} are not counted, and their rows say why: {why}."
     )
+
+
+def all_verdicts(judged: Sequence[Judgement]) -> str:
+    """Return how often each verdict is there: "holds 88, contradicted 16 ..."."""
+    each = claims.count_verdicts(judged)
+    return ", ".join(f"{v} {each[v]}" for v in VERDICTS)
+
+
+# ---- the first screen ----------------------------------------------------------------------------
+
+
+class Headline(NamedTuple):
+    """A row of papers/headlines.csv with its judgements in all places."""
+
+    row: Mapping[str, str]
+    spec: Spec
+    judged: Sequence[Judgement]
+
+    @property
+    def claim(self) -> Claim:
+        return self.judged[0].claim
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The numbers of the method that is named, in every place that is judged."""
+        judged = [f for one in self.judged if not one.why_not for f in one.decisive]
+        return [f for f in judged if self.row["method"] in f.method]
+
+    @property
+    def printed(self) -> Finding:
+        """The number that is printed in the table."""
+        return next(f for f in self.findings if place_name(f.place).startswith(self.row["place"]))
+
+    @property
+    def table_row(self) -> list[str]:
+        verdicts = claims.count_verdicts(self.judged)
+        each = ", ".join(f"{v} in {verdicts[v]}" for v in VERDICTS if verdicts[v])
+        verdict = self.judged[0].words if len(self.judged) == 1 else each
+        ours = show_values(self.printed.values, self.claim.digits)
+        return [self.row["text"], self.row["paper"], ours, verdict]
+
+
+def headline_rows() -> list[dict[str, str]]:
+    with (PAPERS / "headlines.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_headlines(out: Path) -> tuple[list[Headline], list[Judgement]]:
+    """Return the headline claims, judged on OUT/NAME/cells.csv, and all judgements of their papers."""
+    found, every = list[Headline](), list[Judgement]()
+    for name, own in groupby(headline_rows(), key=lambda row: row["report"]):
+        spec = read_spec(name)
+        judged = judge_claims(spec, read_cells(out / name / "cells.csv"))
+        for row in own:
+            mine = [one for one in judged if one.claim.what.startswith(row["claim"])]
+            found.append(Headline(row, spec, [j for j in mine if j.claim == mine[0].claim]))
+        every += judged
+    return found, every
+
+
+def make_readme(found: Sequence[Headline], every: Sequence[Judgement]) -> str:
+    """Return papers/README.md with its table of headline claims, and the counts of all."""
+    rows = [["claim", "paper", "ours ±", "verdict"]]
+    for title, own in groupby(found, key=lambda one: one.spec["headline"]):
+        group = list(own)
+        rows.append([f"{title}: [page](results/{group[0].row['report']}/README.md)", "", "", ""])
+        rows += [one.table_row for one in group]
+    counted = [j for j in every if j.claim.is_judged and not j.claim.apart]
+    said = f"{len(counted)} judgements: {all_verdicts(counted)}."
+    parts = {"headlines": markdown(rows), "counts": said}
+    return fill((PAPERS / "README.md").read_text("utf-8"), parts)

@@ -1,7 +1,7 @@
 """The pictures of a report: of runs, as `fedref plot` draws them, and of cells."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from fedref.boundary.style import COLOURS, STYLE, frame, save, sign
 from fedref.lab.datasets import load, split
 from fedref.lab.experiments.loading import Loader
 from fedref.lab.experiments.results import Run
+from fedref.lab.experiments.unit import Unit
 from fedref.lab.plots import holdings
 from fedref.lab.plots import runs as plots
 from fedref.lab.plots.tables import Table, columns_of
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import sample_mean
-from reproduce.cells import Cells, Place, data_of, fits, split_run
-from reproduce.pages import paper_number
+from reproduce.cells import Cells, Place, data_of, fits, place_name, split_run
+from reproduce.claims import CONTRADICTED, HOLDS, UNDECIDED, Claim, Finding
+from reproduce.pages import Headline, paper_number
 from reproduce.quantities import merge_runs, score_unadapted
 from reproduce.runs import Spec
 
@@ -33,29 +35,20 @@ def draw_pictures(
     for wanted in spec.get("page", {}).get("pictures", []):
         if wanted["kind"] in OF_CELLS:
             OF_CELLS[wanted["kind"]](spec, wanted, cells, out / wanted["file"])
-            continue
-        if wanted["kind"] == "losses":
-            draw_losses(spec, wanted, runs, out / wanted["file"], data_dir)
-            continue
-        for name, parts in parts_of(runs, wanted):
-            title, file = data_of(spec, name), wanted.get("file", "{run}.png")
-            groups = [[part] for part in parts] if "{setting}" in file else [parts]
-            for group in groups:
-                words = {"run": name, "setting": group[0][0].replace(" = ", "")}
-                DRAWN[wanted["kind"]](spec, wanted, group, title, out / file.format(**words))
+        elif wanted["kind"] == "losses":
+            draw_losses(spec, wanted, runs, out / wanted["file"], Loader(data_dir))
+        else:
+            for name, merged in merge_runs(runs, wanted).items():
+                parts = [(setting, part) for setting, part, _ in split_run(merged, wanted)]
+                title, file = data_of(spec, name), wanted.get("file", "{run}.png")
+                for group in [[part] for part in parts] if "{setting}" in file else [parts]:
+                    words = {"run": name, "setting": group[0][0].replace(" = ", "")}
+                    DRAWN[wanted["kind"]](spec, wanted, group, title, out / file.format(**words))
     for data, wanted in spec.get("splits", {}).items():
         federation = split(wanted["rule"], load(wanted["load"], data_dir), 0)
         paper = paper_number(spec, (data, "the split"), "", "mean")
         means = {"mean, paper": paper} if paper else {}
         holdings(federation, out / wanted["file"], data, means)
-
-
-def parts_of(runs: Mapping[str, Run], wanted: Spec) -> list[tuple[str, Parts]]:
-    """Return run → (setting, its units) of every point."""
-    return [
-        (name, [(setting, part) for setting, part, _ in split_run(merged, wanted)])
-        for name, merged in merge_runs(runs, wanted).items()
-    ]
 
 
 def table_of(spec: Spec, wanted: Spec, parts: Parts) -> Table:
@@ -120,7 +113,7 @@ def draw_panels(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
     quantities = wanted["quantities"]
     keys = list(dict.fromkeys((m, q) for p, m, q in cells.all if p in there and q in quantities))
     names = [q if len(quantities) > 1 else m for m, q in keys]
-    looks = plots.looks_of([(name, "") for name in names])
+    looks = looks_of_lines(names)
     with style.context(STYLE):
         handles = [sign(name, **look) for name, look in zip(names, looks)]
         figure, panels = frame((1, max(len(groups), 1)), (3.2, 3.2), "", handles)
@@ -146,12 +139,7 @@ def draw_dots(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
     names = [m for m in methods if any(cells.get(p, m, quantity) for p in places)]
     dot: Look = {"marker": "o", "linestyle": "none", "color": COLOURS[1], "alpha": 0.6}
     bar: Look = {"marker": "|", "linestyle": "none", "markersize": 13}
-    open_dot: Look = {
-        "marker": "o",
-        "linestyle": "none",
-        "color": COLOURS[2],
-        "markerfacecolor": "white",
-    }
+    open_dot: Look = {**dot, "color": COLOURS[2], "markerfacecolor": "white", "alpha": 1}
     with style.context(STYLE):
         handles = [sign("a seed", **dot), sign("their mean", **bar)]
         handles += [sign("in the paper", **open_dot)] * ("paper" in spec)
@@ -171,41 +159,117 @@ def draw_dots(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
 
 
 def draw_losses(
-    spec: Spec, wanted: Spec, runs: Mapping[str, Run], path: Path, data_dir: Path | None
+    spec: Spec, wanted: Spec, runs: Mapping[str, Run], path: Path, loader: Loader
 ) -> None:
     """Draw the training loss of the parameters as they are sent, before a user's own step.
 
     panel, line : the names of panels and lines. A line a seed, of the states that the runs have kept.
     """
-    loader, panels_of = Loader(data_dir), dict[str, list[tuple[str, str, Array, Array]]]()
+    panels_of: dict[str, list[tuple[str, Array, Array]]] = {}
     for run in (runs[name] for name in runs if fits(name, wanted["runs"])):
+        line = split_run(run, {"setting": wanted["line"]})[0][0]
         for panel, part, _ in split_run(run, {"setting": wanted["panel"]}):
-            line = split_run(run, {"setting": wanted["line"]})[0][0]
             for unit, record in zip(part.units, part.records):
                 t = np.arange(0, record.round + 1, unit.experiment.keep_parameters or 1)
-                how: Look = {"seed": unit.seed, **unit.point}
-                states = (run.parameters(unit.label, int(x), **how) for x in t)
-                scores = [
-                    score_unadapted(unit, state, int(x), loader, train=True)
-                    for state, x in zip(states, t)
-                ]
-                loss = np.array([sample_mean(s.train_loss, s.n_train) for s in scores])
-                method = spec["methods"][unit.label]
-                panels_of.setdefault(panel, []).append((method, line, t, loss))
-    every = [drawn for own in panels_of.values() for drawn in own]
-    names = list(dict.fromkeys((method, line) for method, line, *_ in every))
-    looks = dict(zip(names, plots.looks_of([(", ".join(name), "") for name in names])))
+                loss = np.array([unadapted_loss(run, unit, int(x), loader) for x in t])
+                name = f"{spec['methods'][unit.label]}, {line}"
+                panels_of.setdefault(panel, []).append((name, t, loss))
+    names = list(dict.fromkeys(name for own in panels_of.values() for name, *_ in own))
+    looks = {name: look | {"marker": ""} for name, look in zip(names, looks_of_lines(names))}
     with style.context(STYLE):
-        handles = [sign(", ".join(name), **{**looks[name], "marker": ""}) for name in names]
+        handles = [sign(name, **look) for name, look in looks.items()]
         figure, panels = frame((1, max(len(panels_of), 1)), (3.6, 3.2), "", handles)
         for axes, (title, own) in zip(panels, panels_of.items()):
-            for method, line, t, loss in own:
-                axes.plot(t, loss, **{**looks[method, line], "marker": "", "linewidth": 1})
+            for name, t, loss in own:
+                axes.plot(t, loss, **looks[name], linewidth=1)
             axes.set(
                 title=title, xlabel="communication round", ylabel="training loss before the step"
             )
         save(figure, path)
 
 
+def unadapted_loss(run: Run, unit: Unit, t: int, loader: Loader) -> float:
+    """Return the training loss of the parameters that the server sends after round t."""
+    how: Look = {"seed": unit.seed, **unit.point}
+    s = score_unadapted(unit, run.parameters(unit.label, t, **how), t, loader, train=True)
+    return sample_mean(s.train_loss, s.n_train)
+
+
+def looks_of_lines(names: Sequence[str]) -> list[Look]:
+    return plots.looks_of([(name, "") for name in names])
+
+
 DRAWN = {"curves": draw_curves, "bars": draw_bars}
 OF_CELLS = {"panels": draw_panels, "dots": draw_dots}
+
+
+# ---- the first screen ----------------------------------------------------------------------------
+
+#: Margins beyond which a dot is drawn at the edge.
+CLIP = 8.0
+COLOUR = {HOLDS: COLOURS[1], CONTRADICTED: COLOURS[2], UNDECIDED: COLOURS[4]}
+GREY = "#909090"
+DARK = {
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#0d1117"),
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), "#e6edf3"),
+    **dict.fromkeys(("xtick.color", "ytick.color"), "#e6edf3"),
+    "grid.color": "#30363d",
+}
+
+
+def draw_forest(found: Sequence[Headline], path: Path, look: Mapping[str, Any]) -> None:
+    """Draw a row for each claim: how many margins each place is beyond the limit; right is as claimed."""
+    ink, y = look.get("text.color", "black"), 0.0
+    labels, rows = list[tuple[float, str, str]](), list[tuple[float, Headline]]()
+    for title, group in groupby(found, key=lambda one: one.spec["headline"]):
+        labels.append((y, title.partition(" (")[0].strip("*"), "bold"))
+        for one in group:
+            y += 1
+            labels.append((y, one.row["text"].partition(":")[0].replace("¹", ""), "normal"))
+            rows.append((y, one))
+        y += 1.4
+    stand_in, printed = "data or size\nare not the paper's", "the paper's number"
+    with style.context([*STYLE, dict(look)]):
+        handles = [sign(v, **dot(c)) for v, c in {**COLOUR, stand_in: GREY}.items()]
+        figure, (axes,) = frame((1, 1), (9.2, 0.24 * y + 0.6), "", ())
+        handles.append(sign(printed, **diamond(ink)))
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, handlelength=1)
+        axes.axvspan(-1, 1, color=GREY, alpha=0.18, linewidth=0)
+        axes.axvline(0, color=ink, linewidth=0.8)
+        for at, one in rows:
+            for f in one.findings:
+                x = margins_beyond(one.claim, f, f.values.mean)
+                axes.plot(x, at, **dot(colour_of(one, f)))
+            if one.row["number"]:
+                x = margins_beyond(one.claim, one.printed, float(one.row["number"]))
+                axes.plot(x, at, **diamond(ink))
+        axes.set(xlim=(-CLIP - 0.5, CLIP + 0.5), ylim=(y - 1, -0.6))
+        axes.set_xlabel("margins beyond the limit (right: as claimed)")
+        ticks = np.arange(-CLIP, CLIP + 1, 2)
+        axes.set_xticks(ticks, [f"{x:+.0f}".replace("-", "−") if x else "0" for x in ticks])
+        axes.set_yticks([at for at, *_ in labels], [text for _, text, _ in labels])
+        for label, (*_, weight) in zip(axes.get_yticklabels(), labels):
+            label.set_fontweight(weight)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        save(figure, path)
+
+
+def margins_beyond(claim: Claim, f: Finding, x: float) -> float:
+    """Return how many margins x is inside the nearer limit, no more than CLIP; below 0: outside."""
+    return float(np.clip(min(x - claim.above, claim.below - x) / f.margin, -CLIP, CLIP))
+
+
+def colour_of(one: Headline, f: Finding) -> str:
+    """Return the colour of a number's verdict; grey where data or size stand in for the paper's."""
+    stands_in = any(fits(place_name(f.place), [p]) for p in one.spec.get("data-notes", {}))
+    return GREY if stands_in or one.claim.own_size else COLOUR[f.judge(one.claim)]
+
+
+def dot(colour: str) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 6.5, "linestyle": "none", "color": colour, "alpha": 0.85}
+
+
+def diamond(ink: str) -> dict[str, Any]:
+    look = {"marker": "D", "markersize": 7, "linestyle": "none"}
+    return {**look, "color": ink, "markerfacecolor": "none", "zorder": 3, "clip_on": False}

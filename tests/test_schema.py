@@ -1,19 +1,26 @@
-"""What follows from the schema: each value of an algorithm, a model, a plan or a split is held to its type,
-its bounds and its words. What the schema cannot know is in the tests of each room.
+"""What follows from the schema: each value of an algorithm, a model, a plan, a split or an experiment, and
+each option of a command, is held to its type, its bounds and its words. What the schema cannot know is in
+the tests of each room.
 """
 
+import inspect
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from math import inf, nan, nextafter
 
 import numpy as np
 import pytest
+from running import TINY, experiment
 
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.values import Entry, build, schema
+from fedref.lab.commands import COMMANDS, parse
+from fedref.lab.commands.run import How
 from fedref.lab.datasets import RULES, split
 from fedref.lab.datasets.synthetic import Synthetic
+from fedref.lab.experiments.config import Experiment
 from fedref.models import CNN, LSTM, MLP
 from fedref.rounds.federation import Source
 from fedref.sampling import Sampling
@@ -21,6 +28,12 @@ from fedref.sampling import Sampling
 
 def make_plan(**table):
     return Sampling(**(table if table.keys() & {"epochs", "steps"} else {"epochs": 1, **table}))
+
+
+def make_experiment(**table):
+    return experiment(
+        {k: v for k, v in TINY.items() if k != "epochs" or "steps" not in table} | table
+    )
 
 
 SOURCE = Source(np.arange(8.0)[:, None], np.arange(8) % 2, np.arange(8) // 4)
@@ -31,6 +44,7 @@ MAKERS = {
     "cnn": (CNN, CNN),
     "lstm": (LSTM, partial(LSTM, vocabulary=5, classes=3, length=6)),
     "plan": (Sampling, make_plan),
+    "experiment": (Experiment, make_experiment),
     "synthetic": (Synthetic, lambda **table: build(Synthetic, table, "synthetic")),
     **{f"split {name}": (rule, partial(split, name, SOURCE)) for name, rule in RULES.items()},
 }
@@ -90,3 +104,22 @@ def test_a_value_is_held_to_its_type_bounds_and_words(name, entry):
     if entry.many:
         with pytest.raises(ConfigError, match=f"{key} is 80, expected a list"):
             make(**{entry.name: 80})
+
+
+@pytest.mark.parametrize("command", [c for c, text in COMMANDS.items() if ":" in text.split()[0]])
+def test_an_option_is_held_to_its_type_bounds_and_words(command):
+    module, _, name = COMMANDS[command].split()[0].partition(":")
+    known = schema(function := getattr(import_module(module), name))
+    optional = {
+        name
+        for name, p in inspect.signature(function).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    for key, entry in [*known.items(), *(schema(How).items() if "how" in known else ())]:
+        if key in optional or key not in known:
+            option = f"--{key.replace('_', '-')}"
+            for value in wrong_values(entry) if entry.kind in (int, float) or entry.words else ():
+                with pytest.raises(
+                    ConfigError, match=f"{option} is .*, expected |unknown {option} "
+                ):
+                    parse([*command.split(), f"{option}={value}"])

@@ -44,12 +44,11 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     names, wrong = sorted(known), f"unknown {kind} {str(name)!r}"
     if not names:
         return f"{wrong}: there is none"
-    if len(names) > MOST_NAMES:
-        near = get_close_matches(str(name), names, n=3, cutoff=0.6)
-        return f"{wrong}: did you mean {' or '.join(map(repr, near))}?" if near else wrong
-    near = get_close_matches(str(name), names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{wrong}: {hint}known are {', '.join(names)}"
+    many = len(names) > MOST_NAMES
+    closest = get_close_matches(str(name), names, n=3 if many else 1, cutoff=0.6)
+    hints = [f"did you mean {' or '.join(map(repr, closest))}?"] * bool(closest)
+    hints += [f"known are {', '.join(names)}"] * (not many)
+    return f"{wrong}: {' '.join(hints)}" if hints else wrong
 
 
 #: Where code lies that no user wrote: this package, Python's library, installed packages.
@@ -64,9 +63,9 @@ FOREIGN = tuple(
 
 def own_line(error: BaseException) -> tuple[str, int] | None:
     """Return the file and line of the innermost code of a user in an error's traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
-    return (own[-1].filename, own[-1].lineno or 0) if own else None
+    frames: list[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
+    return (frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 
 def place_of(error: BaseException) -> str:

@@ -118,7 +118,8 @@ def convert(kind: Any, value: Any) -> Any:
     if kind is Mapping:
         return dict(value) if isinstance(value, Mapping) else None
     if kind in (str, Path):
-        fits = isinstance(value, str | kind) and is_text(str(value))
+        # words of a command line may hold raw bytes, which cannot be written as UTF-8
+        fits = isinstance(value, str | kind) and not re.search("[\ud800-\udfff]", str(value))
         return kind(value) if fits and (value or kind is str) else None  # Path("") is this folder
     if isinstance(value, bool) or kind is bool:
         return value if isinstance(value, bool) and kind is bool else None
@@ -130,11 +131,6 @@ def convert(kind: Any, value: Any) -> Any:
         except OverflowError:
             return None
     return int(value) if abs(value) < LARGEST and value == int(value) else None
-
-
-def is_text(value: str) -> bool:
-    """Return whether a string can be written as UTF-8: words of a command line may hold raw bytes."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 # ---- the schema of a dataclass or of a function --------------------------------------------------

@@ -75,6 +75,7 @@ def two_client_case(key: str) -> Case:
     hyper: dict[str, Any] = {"lr": 0.2, "alpha": 0.3, "adaptive_alpha": "adaptive" in key}
     hyper |= {"weighting": "uniform", "drop": True, "server_lr": 1.0, "control": "difference"}
     inputs: dict[str, Any]
+    required: tuple[str, ...]
     if name == "apfl-deng":
         call, required = "client", ("upload.w", "client.v")
         inputs = {"server": {"w": w}, "client": {"v": w + 0.3 * rng.normal(size=w.size), "a": 0.4}}

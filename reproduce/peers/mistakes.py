@@ -3,16 +3,16 @@
 A row of projects.toml names the mistakes under `equals`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import answer
 
 from fedref import spec
 from fedref.conformance import errata, naming
 from fedref.judge.case import Case, build_model
+from reproduce.peers.cases import answer
 
 Outputs = dict[str, Any]
 _, *BLOCKS = Path(__file__).with_name("errata.txt").read_text("utf-8").split("\n\n")
@@ -62,7 +62,7 @@ def deng(case: Case, *names: Any) -> Outputs:
     return {"upload.w": w, "client.v": personal[0][0]}
 
 
-def find_names(outputs: Outputs, case: Case) -> tuple[str, ...]:
+def find_names(outputs: Mapping[str, Any], case: Case) -> tuple[str, ...]:
     """Return the suite's mistakes with which the specification answers what a project did."""
     tags = {name: mistake.tag for name, mistake in errata.MISTAKES.items()}
     near = case.catches or [name for name in tags if tags[name].startswith(f"{case.algorithm} ")]

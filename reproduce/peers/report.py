@@ -1,11 +1,8 @@
 """Other projects' own functions against fedref in the golden vectors' situations: a table of verdicts."""
 
 import csv
-import json
-import os
 import re
 import subprocess
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +13,9 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import write_atomically
+from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.conformance.suite import first_line
+from reproduce.peers.measure import measure_rows
 from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
@@ -125,21 +125,18 @@ def find_project(project: dict[str, Any], checkout: Path | None) -> tuple[bool, 
 
 
 def run_adapter(project: dict[str, Any], checkout: Path | None) -> Any:
-    """Return what the project's process has measured, or why it measured nothing."""
-    folder = str(checkout.resolve()) if checkout else ""
-    task = json.dumps({"within": project.get("within", ""), "rows": project["rows"]})
-    paths = os.pathsep.join(filter(None, sys.path))
-    try:
-        done = subprocess.run(
-            [sys.executable, str(HERE / "measure.py"), project["name"], folder],
-            input=task, capture_output=True, text=True, timeout=TIMEOUT,
-            env={**os.environ, "PYTHONPATH": paths},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"took more than {TIMEOUT} s"
-    if done.returncode:
-        return DIED + (done.stderr.strip().splitlines() or ["no message"])[-1][:200]
-    return json.loads(done.stdout)
+    """Return what is measured of the project in a process of its own, or why nothing is."""
+    within = project.get("within", "").split(":")
+    folders = [str(Path(checkout.resolve(), part)) for part in within] if checkout else []
+    with SubprocessRunner() as runner:
+        try:
+            return runner.call(
+                measure_rows, project["name"], folders, project["rows"], timeout=TIMEOUT
+            )
+        except TimeoutError:
+            return f"took more than {TIMEOUT} s"
+        except Exception as error:
+            return DIED + first_line(error)
 
 
 def judge(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:

@@ -4,13 +4,14 @@ import ast
 import re
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedref.boundary.errors import ConfigError
+from fedref.conformance import errata
 from fedref.conformance.suite import Answer, grade
 from reproduce import default_out
+from reproduce.peers import cases, mistakes
 from reproduce.peers import report as peers
 
 FOLDER = default_out().parent / "peers"
@@ -45,16 +46,6 @@ def aggregate(algorithm, model, hyper, server, **inputs):
 """
 
 
-@pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The modules that a project's process imports by bare names: (cases, measure)."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import cases  # type: ignore[import-not-found]
-    import measure  # type: ignore[import-not-found]
-
-    return cases, measure
-
-
 @pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
 def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
     text = path.read_text("utf-8")
@@ -66,9 +57,8 @@ def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
         assert not (isinstance(node, ast.Attribute) and node.attr in ("system", "popen", "hub"))
 
 
-def test_every_row_can_be_measured(modules: Any) -> None:
-    cases, measure = modules
-    projects, errata = peers.read_projects(), measure.mistakes.errata
+def test_every_row_can_be_measured() -> None:
+    projects = peers.read_projects()
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
     wrong = [
         f"{p['of']}: {row['run']}"
@@ -84,11 +74,11 @@ def test_every_row_can_be_measured(modules: Any) -> None:
             assert case.model["l2"] == 0
             assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
             if "equals" in row:  # is something else than the paper's
-                wrong = measure.mistakes.outputs_with(case, *row["equals"])
+                wrong = mistakes.outputs_with(case, *row["equals"])
                 assert grade(Answer(wrong), case).error > 1e-3
                 alone = len(row["equals"]) == 1 and row["equals"][0] in errata.MISTAKES
                 if alone and errata.answer(case):
-                    assert row["equals"][0] in measure.mistakes.find_names(wrong, case)
+                    assert row["equals"][0] in mistakes.find_names(wrong, case)
 
 
 def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import pytest
 from reproduce import default_out
 from reproduce.cells import read_cells
 from reproduce.claims import judge_claims
-from reproduce.headlines import GREY, colour_of, make_readme, margins_beyond, read_headlines
+from reproduce.pages import make_readme, read_headlines
+from reproduce.pictures import GREY, colour_of, margins_beyond
 from reproduce.runs import read_spec
 from reproduce.writing import show_values
 
@@ -46,7 +47,7 @@ CLAIMS = {
 
 
 def test_it_is_a_function_of_the_cells() -> None:
-    assert make_readme(OUT, read_headlines(OUT)) == README
+    assert make_readme(*read_headlines(OUT)) == README
 
 
 @pytest.mark.parametrize("text", [*CELLS, *CLAIMS])
@@ -76,7 +77,7 @@ def test_it_is_short_and_its_sentences_have_no_other_number() -> None:
 
 
 def test_a_headline_is_one_claim_and_its_dots_are_on_the_side_of_their_verdicts() -> None:
-    found = read_headlines(OUT)
+    found, _ = read_headlines(OUT)
     assert len({(one.row["report"], one.claim.what) for one in found}) == len(found)
     for one in found:
         assert (one.row["paper"] == "a word") == (not one.row["number"])

@@ -23,8 +23,8 @@ def papers_of(algorithm: type[AnyAlgorithm]) -> list[str]:
     text = (files("fedref.algorithms") / "papers.bib").read_text("utf-8").strip()
     for cls in algorithm.__mro__:
         named = rf"^  keywords = \{{.*\b{cls.__module__.rpartition('.')[2]}\b.*\}},$"
-        if found := [entry for entry in text.split("\n\n") if re.search(named, entry, re.M)]:
-            return found
+        if entries := [one for one in text.split("\n\n") if re.search(named, one, re.M)]:
+            return entries
     return []
 
 

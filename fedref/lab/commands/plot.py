@@ -5,7 +5,7 @@ from typing import Literal
 
 from fedref.boundary.errors import ConfigError
 from fedref.lab.commands.console import say
-from fedref.lab.experiments.results import Run, load_run
+from fedref.lab.experiments.results import load_run
 from fedref.lab.experiments.unit import units
 
 
@@ -56,7 +56,11 @@ def plot(
     path = out or directories[0] / f"{kind}.png"
     plots.format_of(path)
     of = "clients" if kind == "clients" else "metrics"
-    runs = load_runs(directories)
+    runs = {str(directory): load_run(directory, code=False) for directory in directories}
+    for directory, run in runs.items():
+        wanted = len(units(run.experiment))
+        if missing := wanted - len(run.units):
+            say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
     if best:
         runs = {name: run.best() for name, run in runs.items()}
         for name, run in runs.items():
@@ -68,13 +72,3 @@ def plot(
     how = {"against": against, "others": others} if kind == "curves" else {}
     plots.save(getattr(plots, kind)(table, metrics, title=title, **how), path)
     print(path)
-
-
-def load_runs(directories: tuple[Path, ...]) -> dict[str, Run]:
-    """Load the runs, by their directories."""
-    runs = {str(directory): load_run(directory, code=False) for directory in directories}
-    for directory, run in runs.items():
-        wanted = len(units(run.experiment))
-        if missing := wanted - len(run.units):
-            say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
-    return runs

@@ -141,8 +141,10 @@ class Experiment:
 
 def setting_entries() -> dict[str, Entry]:
     """Return every key of an experiment that is no table: its own, and hyperparameters."""
-    own = {name: entry for name, entry in schema(Experiment).items() if name not in TABLES}
-    return own | {name: Entry(name, str, None, meaning=m) for name, m in HYPERPARAMETERS.items()}
+    entries = {name: entry for name, entry in schema(Experiment).items() if name not in TABLES}
+    return entries | {
+        name: Entry(name, str, None, meaning=m) for name, m in HYPERPARAMETERS.items()
+    }
 
 
 # ---- assignments ---------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ def choose_algorithms(wanted: Any, tables: Table) -> dict[str, dict[str, Any]]:
     result = {}
     for label, one in wanted.items():
         if isinstance(one, Algorithm):
-            one = {"algorithm": type(one), **own_values(one)}
+            one = {"algorithm": type(one), **values_of(one)}
         elif isinstance(one, str | type):
             one = {"algorithm": one}
         result[str(label)] = with_underscores(as_given(one), f"algorithms.{label}")
@@ -252,18 +254,17 @@ def label_algorithm(one: Any, tables: Table) -> tuple[str, Any]:
 
 def assign_hyperparameter(table: dict[str, Any], name: str, value: Any) -> None:
     """Set a hyperparameter in every algorithm that has it."""
-    classes = {label: class_of(label, own) for label, own in table["algorithms"].items()}
-    entries = {
-        label: {key: entry for key, entry in schema(cls).items() if key not in cls.unused}
-        for label, cls in classes.items()
-    }
-    for label, own in table["algorithms"].items():
-        if name in entries[label]:
-            refuse_list(name, value, entries[label][name])
-            own[name] = value
-    if any(name in known for known in entries.values()):
+    having = set[str]()
+    for label, values in table["algorithms"].items():
+        cls = names.find_class("algorithm", values.get("algorithm", label))
+        entries = {key: entry for key, entry in schema(cls).items() if key not in cls.unused}
+        having |= entries.keys()
+        if name in entries:
+            refuse_list(name, value, entries[name])
+            values[name] = value
+    if name in having:
         return
-    having = {with_dashes(key) for known in entries.values() for key in known}
+    having = {*map(with_dashes, having)}
     key, tables = with_dashes(name), named_tables(table).items()
     homes = [f"{head}.{key}" for head, values in tables if name in values]
     if not homes and name not in HYPERPARAMETERS:
@@ -342,7 +343,7 @@ def complete(table: dict[str, Any]) -> Experiment:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
     is_open = table.get("epochs") is None and table.get("steps") is None
     usual = {"steps": 10} if is_open else {}
-    algorithms = {label: make_algorithm(label, own) for label, own in table["algorithms"].items()}
+    algorithms = {label: make_algorithm(label, one) for label, one in table["algorithms"].items()}
     tables = named_tables(table)
     name = names.default_run_name(tables["data"]["name"])
     return build(
@@ -353,15 +354,12 @@ def complete(table: dict[str, Any]) -> Experiment:
 def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
     """Make the algorithm of [algorithms.LABEL]; refuse a value for a key that it does not use."""
     values = {key: value for key, value in table.items() if key != "algorithm"}
-    algorithm: AnyAlgorithm = build(class_of(label, table), values, f"algorithms.{label}")
+    cls = names.find_class("algorithm", table.get("algorithm", label))
+    algorithm: AnyAlgorithm = build(cls, values, f"algorithms.{label}")
     for key in algorithm.unused:
         if getattr(algorithm, key) != schema(type(algorithm))[key].default:
             raise ConfigError(f"algorithms.{label} {with_dashes(key)}: it has no use for that key")
     return algorithm
-
-
-def class_of(label: str, table: Table) -> type[AnyAlgorithm]:
-    return names.find_class("algorithm", table.get("algorithm", label))
 
 
 def named_tables(table: Table) -> dict[str, dict[str, Any]]:
@@ -495,7 +493,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
         names.find_function(data)  # refuses what is none
     settings += data_of_manifest(dict(settings))
     if isinstance(what, Experiment):
-        base = own_values(what)
+        base = values_of(what)
     elif isinstance(what, Mapping):
         base = with_underscores(what, "the experiment")
     elif what is None:
@@ -533,7 +531,7 @@ def data_of_manifest(settings: Table) -> list[tuple[str, Any]]:
     return []
 
 
-def own_values(instance: Any) -> dict[str, Any]:
+def values_of(instance: Any) -> dict[str, Any]:
     """Return the values of an experiment, an algorithm or a model, by their keys."""
     return {name: getattr(instance, name) for name in schema(type(instance))}
 
@@ -549,14 +547,14 @@ def toml_text(experiment: Experiment) -> str:
         kept = isinstance(value, bool | int | float | str | list | dict)
         return value if kept and not is_in_memory(value) else names.importable_name(value)
 
-    own = own_values(experiment)
-    document = table({key: value for key, value in own.items() if key not in TABLES})
-    document |= {head: table(own[head]) for head in NAME_KEYS}
+    values = values_of(experiment)
+    document = table({key: value for key, value in values.items() if key not in TABLES})
+    document |= {head: table(values[head]) for head in NAME_KEYS}
     if isinstance(model := experiment.model["name"], Model):
         sizes = dict.fromkeys(FROM_DATA)
-        document["model"] |= table(own_values(model) | sizes)
+        document["model"] |= table(values_of(model) | sizes)
     document["algorithms"] = {
-        label: table({"algorithm": algorithm, **own_values(algorithm)})
+        label: table({"algorithm": algorithm, **values_of(algorithm)})
         for label, algorithm in experiment.algorithms.items()
     }
     if experiment.sweep:
@@ -586,7 +584,7 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
     if not experiment.sweep:
         return experiment
     with naming(f"sweep {quote(point)}"):
-        return experiment_of((own_values(experiment) | {"sweep": {}}).items(), point.items())
+        return experiment_of((values_of(experiment) | {"sweep": {}}).items(), point.items())
 
 
 def concerns(key: str, label: str, algorithm: AnyAlgorithm) -> bool:

@@ -190,7 +190,7 @@ def check_shapes(model: Model, federation: Federation) -> None:
     ):  # fmt: skip
         function: Any = getattr(model, name)
         pairs = [(w, D)] + [(w[k], Batch(D.X[k], D.y[k])) for k in range(2)]
-        both, *each = (function(v, own.X if name == "predict" else own) for v, own in pairs)
+        both, *each = (function(v, part.X if name == "predict" else part) for v, part in pairs)
         if (got := np.shape(both)) != shape:
             raise ConfigError(
                 f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "

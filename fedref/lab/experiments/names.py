@@ -170,9 +170,9 @@ def own_code(things: Iterable[Any]) -> dict[str, str]:
     for thing in things:
         name = getattr(thing, "__module__", "")
         for module in imported_by(name, seen):
-            own = importable_name(thing) if module == name else module
+            shown = importable_name(thing) if module == name else module
             file = Path(str(sys.modules[module].__file__))
-            hashes[own] = sha256(file.read_bytes()).hexdigest()
+            hashes[shown] = sha256(file.read_bytes()).hexdigest()
     return hashes
 
 

@@ -38,29 +38,11 @@ from fedref.lab.experiments.summary import (
     score_of,
 )
 from fedref.lab.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
-from fedref.lab.plots.tables import (
-    Row,
-    Table,
-    columns_of,
-    extremes,
-    group_rows,
-    mean_and_sd,
-    order_columns,
-)
+from fedref.lab.plots import tables
+from fedref.lab.plots.tables import Row, Table
 from fedref.models.numerics import Array
+from fedref.rounds import metrics as facts
 from fedref.rounds.federation import Federation
-from fedref.rounds.metrics import (
-    CLIENTS,
-    COLUMNS,
-    MEAN_OVER_CLIENTS,
-    MEANS,
-    NOTE,
-    OPTIONAL,
-    PERCENT,
-    PLACE,
-    SUMMARY,
-    SUMS,
-)
 from fedref.sampling import Plan
 
 #: How many units the repr of a run names.
@@ -158,29 +140,33 @@ class Run(NamedTuple):
             place = unit.columns
             if titled:
                 place |= {"title": unit.title, "diverged": record.status == "diverged"}
-            for row in record.rows if of == "metrics" else client_rows(record):
-                yield place | row
+            if of == "metrics":
+                yield from (place | row for row in record.rows)
+                continue
+            for t, scores in zip(record.rounds, record.scores):
+                for k, values in enumerate(zip(*(x.tolist() for x in scores))):
+                    yield {**place, "round": t, "client": k, **dict(zip(scores._fields, values))}
 
     def columns(self, of: str = "metrics") -> list[str]:
         """Return the columns of metrics.csv or clients.csv; first those of the unit and the round."""
         swept = (name for unit in self.units for name in unit.columns if name.startswith("sweep."))
-        always = CLIENTS if of == "clients" else [*MEANS, *SUMS]
+        always = facts.CLIENTS if of == "clients" else [*facts.MEANS, *facts.SUMS]
         rows = self.rows() if of == "metrics" else ()  # all clients have the same
-        return order_columns(rows, ["algorithm", *swept, "seed", "round", *always])
+        return tables.order_columns(rows, ["algorithm", *swept, "seed", "round", *always])
 
     @property
     def metrics(self) -> Table:
         """The columns of metrics.csv by name, each (rows,); NaN where a cell is empty."""
-        return columns_of(self.rows(), self.columns())
+        return tables.columns_of(self.rows(), self.columns())
 
     @property
     def clients(self) -> Table:
         """The columns of clients.csv by name, each (rows,)."""
-        return columns_of(self.rows("clients"), self.columns("clients"))
+        return tables.columns_of(self.rows("clients"), self.columns("clients"))
 
     def table(self, of: str = "metrics") -> Table:
         """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`."""
-        return columns_of(self.rows(of, titled=True), self.columns(of))
+        return tables.columns_of(self.rows(of, titled=True), self.columns(of))
 
     def summary(
         self,
@@ -199,9 +185,9 @@ class Run(NamedTuple):
         empty: Row = {k: None for k in self.columns() if k == "algorithm" or k.startswith("sweep.")}
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
-        for title, seeds in group_rows(table).items():
+        for title, seeds in tables.group_rows(table).items():
             each = [numbers_of(rows, score) for rows in seeds.values()]
-            means, sds = mean_and_sd(np.array([[*numbers.values()] for numbers in each]))
+            means, sds = tables.mean_and_sd(np.array([[*numbers.values()] for numbers in each]))
             place = {k: v for k, v in units[title].columns.items() if k != "seed"}
             row = {**empty, **place, "status": self.status_of(title), "seeds": len(seeds)}
             for name, mean, sd in zip(each[0], means.tolist(), sds.tolist()):
@@ -221,12 +207,12 @@ class Run(NamedTuple):
         column = VALIDATION[score_of(table).column] if by == "validation" else by
         if column not in table:
             hint = ": --set split.validation=0.1 gives each client rows to choose by"
-            known = {*table} - {*PLACE, "title", "diverged"}
+            known = {*table} - {*facts.PLACE, "title", "diverged"}
             missing = f"there are no values of {column}" + hint * by.startswith("validation")
-            raise ConfigError(missing if column in COLUMNS else unknown("column", by, known))
+            raise ConfigError(missing if column in facts.COLUMNS else unknown("column", by, known))
         sign, chosen = -1 if "loss" in column else 1, dict[str, tuple[float, str]]()
-        for title, seeds in group_rows(table).items():
-            last = sign * np.mean([extremes(rows, column)[2] for rows in seeds.values()])
+        for title, seeds in tables.group_rows(table).items():
+            last = sign * np.mean([tables.extremes(rows, column)[2] for rows in seeds.values()])
             label = next(unit.label for unit in self.units if unit.title == title)
             if self.status_of(title) == "done" and last > chosen.get(label, (-inf,))[0]:
                 chosen[label] = float(last), title
@@ -249,12 +235,12 @@ class Run(NamedTuple):
             raise ConfigError("the runs have different data or splits, expected the same in both")
         score = score_of(self.table())
         numbers = self.series(one, column, score), second.series(other or one, column, score)
-        scale = SUMMARY[column.removesuffix("_clients")].scale or score.scale
+        scale = facts.SUMMARY[column.removesuffix("_clients")].scale or score.scale
         return paired_difference(*numbers, f"{one} − {other or one}, {column}", scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
         """Return seed → the number in a column of summary.csv, of a label or a title."""
-        groups = group_rows(self.table())
+        groups = tables.group_rows(self.table())
         titles = {unit.title for unit, _ in self.units_of(name)}
         if len(titles) > 1:
             some = ", ".join(sorted(titles))
@@ -267,14 +253,14 @@ class Run(NamedTuple):
 
     def status_of(self, title: str) -> str:
         """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
-        found = [(u.experiment, r) for u, r in zip(self.units, self.records) if u.title == title]
-        states = {record.status for _, record in found}
-        missing = len(found) < len(self.experiment.seeds)
+        pairs = [(u.experiment, r) for u, r in zip(self.units, self.records) if u.title == title]
+        states = {record.status for _, record in pairs}
+        missing = len(pairs) < len(self.experiment.seeds)
         if "diverged" in states or (states == {"done"} and not missing):
             return "diverged" if "diverged" in states else "done"
-        least = 0 if missing else min(record.round for _, record in found)
+        least = 0 if missing else min(record.round for _, record in pairs)
         lives = self.directory is not None and run_directory.is_held(self.directory)
-        return f"{'running' if lives else 'stopped'} ({least} of {found[0][0].rounds})"
+        return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
@@ -371,13 +357,13 @@ class Run(NamedTuple):
         summary = "\n\n".join([str(rows), *self.notes])
         for change in run_directory.changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
-        tables: dict[str, Content] = {
+        files: dict[str, Content] = {
             f"{of}.csv": partial(write_csv, self.rows(of), self.columns(of))
             for of in ("metrics", "clients")
         }
-        tables["summary.md"] = f"{summary}\n".encode()
-        tables["summary.csv"] = partial(write_csv, rows, list(rows[0]))
-        for name, content in tables.items():
+        files["summary.md"] = f"{summary}\n".encode()
+        files["summary.csv"] = partial(write_csv, rows, list(rows[0]))
+        for name, content in files.items():
             write_atomically(directory / name, content)
 
     def _repr_html_(self) -> str:
@@ -400,8 +386,8 @@ def load_run(directory: str | Path, code: bool = True) -> Run:
     """
     directory = Path(directory)
     experiment = read_experiment(directory, code)
-    found = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
-    pairs = [(u, run_directory.drop_client_states(r)) for u, r in found if r is not None]
+    saved = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
+    pairs = [(u, run_directory.drop_client_states(r)) for u, r in saved if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
@@ -419,13 +405,6 @@ def data_of(experiment: Experiment) -> list[dict[str, Any]]:
     elif callable(name):
         name = importable_name(name)
     return [{**experiment.data, "name": name}, dict(experiment.split)]
-
-
-def client_rows(record: Record) -> Iterator[Row]:
-    """Yield a row for each evaluated round and client."""
-    for t, scores in zip(record.rounds, record.scores):
-        for k, values in enumerate(zip(*(x.tolist() for x in scores))):
-            yield {"round": t, "client": k, **dict(zip(scores._fields, values))}
 
 
 def describe_newest(record: Record) -> str:
@@ -457,7 +436,7 @@ def heading(run: Run) -> str:
     if len(evaluated) == 1:
         (rounds,) = evaluated
         over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
-    what = "Test accuracy in %" if scale == PERCENT else "Test loss"
+    what = "Test accuracy in %" if scale == facts.PERCENT else "Test loss"
     return f"{what}, over {over}; (clients): mean over clients" + (
         f"; ± sd, n − 1, over {seeds} seeds" * (seeds > 1)
     )
@@ -496,14 +475,15 @@ def write_csv(rows: Iterable[Row], columns: list[str], stream: IO[bytes]) -> Non
 
 def columns_help() -> str:
     """Explain the columns of the printed table and of both files, as Markdown 80 characters wide."""
-    tables = {
-        "the printed table": {c.title: c.meaning for c in SUMMARY.values()}
-        | {"... (clients)": MEAN_OVER_CLIENTS},
-        "metrics.csv": {k: c.meaning for k, c in {**PLACE, **MEANS, **SUMS, **OPTIONAL}.items()},
-        "clients.csv": {k: c.meaning for k, c in {**PLACE, **CLIENTS}.items()},
+    printed = {column.title: column for column in facts.SUMMARY.values()}
+    printed["... (clients)"] = facts.Column("", facts.MEAN_OVER_CLIENTS)
+    parts = {
+        "the printed table": printed,
+        "metrics.csv": {**facts.PLACE, **facts.MEANS, **facts.SUMS, **facts.OPTIONAL},
+        "clients.csv": {**facts.PLACE, **facts.CLIENTS},
     }
     texts = [
-        markdown([[title, "what it is"], *([f"`{k}`", text] for k, text in table.items())], left=2)
-        for title, table in tables.items()
+        markdown([[title, "what it is"], *([f"`{k}`", c.meaning] for k, c in part.items())], left=2)
+        for title, part in parts.items()
     ]
-    return "\n\n".join([*texts, NOTE])
+    return "\n\n".join([*texts, facts.NOTE])

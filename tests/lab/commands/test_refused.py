@@ -1,99 +1,17 @@
-"""What every command refuses: one line, exit code 2, and nothing written.
+"""What every command refuses: one line, exit code 2, and nothing written. For values see test_schema.py."""
 
-What the schema knows is drawn from it: every key and option, with values that it cannot have. What it
-cannot know stands in tables.
-"""
-
-import inspect
-import re
 import shlex
-from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
 from dataset_files import alone, put_roles  # noqa: F401 (a fixture)
-from running import TINY, contents, document, experiment, main, npz, refused, write
+from running import TINY, contents, document, main, npz, refused, write
 
-from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import KINDS, Entry, schema, with_dashes
 from fedref.lab import plots
-from fedref.lab.commands import COMMANDS, parse
-from fedref.lab.commands.run import How
-from fedref.lab.datasets import RULES, SOURCES
-from fedref.lab.experiments.config import TABLES, Experiment
-from fedref.models import FROM_DATA, MODELS
 
 SMALL = "--rounds 1 --clients-per-round 2 --epochs 1 --quiet"
 IID = "--split iid --set split.users=3"
 X = np.arange(40.0).reshape(20, 2)
-
-
-# ---- what the schema knows -----------------------------------------------------------------------
-
-
-def wrong_values(entry: Entry) -> Iterator[tuple[Any, str]]:
-    """Values that a key cannot have, and what is said of them."""
-    low, high, ends = entry.bounds
-    values = {int: [1.5, True, "ten", 2**63], float: [np.nan, np.inf, True, "ten"]}.get(
-        entry.kind, []
-    )
-    values += [low - 1] * (low > -np.inf) + [high + 1] * (high < np.inf)
-    values += [low] * (ends == "both") + [high] * (ends != "" and high < np.inf)
-    for value in values:
-        yield [value] if entry.many else value, f"is {value!r}, expected {KINDS[entry.kind]}"
-    if entry.many:
-        yield 40, "is 40, expected a list"
-    for word in entry.words[:1]:
-        yield f"{word}x", f"'{word}x': did you mean '{word}'"
-
-
-#: Where keys stand in a file: a table and its name, and what has these keys.
-SCHEMAS = {("", ""): Experiment} | {
-    (head, name): of
-    for head, known in (
-        ("algorithms", ALGORITHMS), ("split", RULES), ("model", MODELS),
-        ("data", {name: source.parameters for name, source in SOURCES.items()}),
-    )
-    for name, of in known.items()
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("head", "name"), SCHEMAS)
-def test_no_key_takes_what_its_schema_does_not(head, name):
-    known = {k: e for k, e in schema(SCHEMAS[head, name]).items() if e.kind in KINDS}
-    for key, entry in known.items():
-        if key in (*TABLES, *FROM_DATA):
-            continue
-        right = with_dashes(key)
-        for word, value, said in [
-            *((key, *pair) for pair in wrong_values(entry)),
-            (f"{right}x", 1, f"{right}x': did you mean '{right}'"),
-        ]:
-            table = {"rule" if head == "split" else "name": name, word: value}
-            change = {"": {word: value}, "algorithms": {head: {name: {word: value}}}}
-            start = {k: v for k, v in TINY.items() if (word, k) != ("steps", "epochs")}
-            with pytest.raises(ConfigError, match=re.escape(said)):
-                experiment(start | change.get(head, {head: table}))
-
-
-@pytest.mark.parametrize("command", [c for c, text in COMMANDS.items() if ":" in text.split()[0]])
-def test_no_option_takes_what_its_schema_does_not(command):
-    module, _, name = COMMANDS[command].split()[0].partition(":")
-    function = getattr(import_module(module), name)
-    kinds = inspect.signature(function).parameters
-    own = {k: e for k, e in schema(function).items() if kinds[k].kind is kinds[k].KEYWORD_ONLY}
-    for key, entry in {**own, **(schema(How) if "how" in own else {})}.items():
-        if entry.kind in (int, float) or entry.words:
-            for value, said in wrong_values(entry):
-                words = [*command.split(), f"--{with_dashes(key)}", str(value)]
-                with pytest.raises(ConfigError, match=re.escape(said.partition(", ")[2] or said)):
-                    parse(words)
-
-
-# ---- what it cannot know -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
