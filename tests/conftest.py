@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from hypothesis import Phase, settings
+from running import end_processes
 
 from fedref.lab import plots
 
@@ -16,6 +17,12 @@ unshrunk = {
 }  # nobody reads the example
 settings.register_profile("mutation", settings.get_profile("ci"), **unshrunk)
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    end_processes()
 
 
 @pytest.fixture

@@ -110,21 +110,32 @@ def npz(path: Path, **arrays) -> Path:
     return path
 
 
+#: Every process that `process` started and that no test has ended: `tests/conftest.py` does.
+STARTED: list[subprocess.Popen] = []
 RUN = "from runpy import run_module; run_module('fedref', run_name='__main__')"
 
 
 def process(*words, first: str = "", env_more: dict | None = None, **how) -> subprocess.Popen:
-    """Start the command as a process.
+    """Start the command as a process, which is killed when its test ends.
 
     first : a statement that is run before it. env_more : variables of its environment.
     """
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", f"{first}\n{RUN}", *map(str, words)],
         env={**os.environ, "PYTHONPATH": path, **(env_more or {})},
         **how,
     )
+    STARTED.append(started)
+    return started
+
+
+def end_processes() -> None:
+    """End every process that was started here, and close its pipes."""
+    while STARTED:
+        with STARTED.pop() as started:
+            started.kill()
 
 
 def contents(directory: Path) -> dict[str, bytes]:
