@@ -12,7 +12,7 @@ from fedref.lab.commands.command_line import parse_setting
 from fedref.lab.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader
-from fedref.rounds.federation import Federation, Source
+from fedref.rounds.federation import Source
 
 GROUP = """\
 Data sets, their splits over clients, and manifests that anyone can replay.
@@ -32,6 +32,9 @@ your own data
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
   with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
 """
+NO_CLIENTS = """\
+  no column or array client, which says whose row it is: another name is given by
+  --set data.client=COLUMN, and --split iid (or `fedref data rules`) divides the rows"""
 Seed = Annotated[int, Bounds(0)]
 
 
@@ -45,14 +48,6 @@ def read_words(
             raise ConfigError(f"--set {key}: expected data.KEY or split.KEY, as for `fedref run`")
     given = [("data", data), ("split", rule), ("split.seed", seed), *pairs]
     return config.compose(None, given)
-
-
-def divide(
-    data: str, rule: str | None, seed: int | None, settings: Sequence[str], data_dir: Path | None
-) -> Federation:
-    """Divide data over clients as `fedref run` does that is given the same words."""
-    experiment = read_words(data, rule, seed, settings)
-    return Loader(data_dir).federation(experiment.data, experiment.split)
 
 
 def list_sources(*, data_dir: Path | None = None) -> None:
@@ -92,23 +87,16 @@ def show(
     set : any value of the data or the split, e.g. split.users=10
     out : picture to write, .png, .svg or .pdf
     """
-    path = Path(name)
-    if sources.parse_name(name) is None and manifest.is_manifest(path):
-        federation = datasets.from_manifest(path, data_dir)
+    if sources.parse_name(name) is None and manifest.is_manifest(Path(name)):
+        federation = datasets.from_manifest(name, data_dir)
     else:
-        experiment = read_words(name, split, seed, set)
-        source = Loader(data_dir).source(experiment.data)
+        experiment, loader = read_words(name, split, seed, set), Loader(data_dir)
+        source = loader.source(experiment.data)
         natural = split is None and out is None and experiment.split["rule"] == "natural"
         if natural and isinstance(source, Source) and source.client is None:
-            print(describe.source_text(source))
-            print(
-                "  no column or array client, which says whose row it is: another name is given by"
-            )
-            print(
-                "  --set data.client=COLUMN, and --split iid (or `fedref data rules`) divides the rows"
-            )
+            print(f"{describe.source_text(source)}\n{NO_CLIENTS}")
             return
-        federation = divide(name, split, seed, set, data_dir)
+        federation = loader.federation(experiment.data, experiment.split)
     if out is not None:
         from fedref.lab import plots  # matplotlib is slow to import
 
@@ -165,7 +153,8 @@ def split(
         raise ConfigError(f"--out {out}: expected FILE.json, which --split takes for a manifest")
     if exists(out) and not overwrite:
         raise ConfigError(f"--out {out}: exists already; expected another name, or --overwrite")
-    federation = divide(data, rule, seed, set, data_dir)
+    experiment = read_words(data, rule, seed, set)
+    federation = Loader(data_dir).federation(experiment.data, experiment.split)
     described = manifest_of(federation)
     manifest.write(described, out)
     print(describe.statistics_text(federation))

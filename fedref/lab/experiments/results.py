@@ -240,27 +240,26 @@ class Run(NamedTuple):
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
         """Return seed → the number in a column of summary.csv, of a label or a title."""
-        groups = tables.group_rows(self.table())
-        titles = {unit.title for unit, _ in self.units_of(name)}
-        if len(titles) > 1:
+        pairs = self.units_of(name)
+        if len(titles := {unit.title for unit, _ in pairs}) > 1:
             some = ", ".join(sorted(titles))
             raise ConfigError(f"{name} has several points, expected one of {some}")
-        numbers = {seed: numbers_of(rows, score) for seed, rows in groups[titles.pop()].items()}
+        numbers = {u.seed: numbers_of(tables.columns_of(r.rows), score) for u, r in pairs}
         for known in numbers.values():
             if column not in known:
                 raise ConfigError(unknown("column", column, known))
-        return {int(seed): known[column] for seed, known in numbers.items()}
+        return {seed: known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
         """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
-        pairs = [(u.experiment, r) for u, r in zip(self.units, self.records) if u.title == title]
+        pairs = self.units_of(title)
         states = {record.status for _, record in pairs}
         missing = len(pairs) < len(self.experiment.seeds)
         if "diverged" in states or (states == {"done"} and not missing):
             return "diverged" if "diverged" in states else "done"
         least = 0 if missing else min(record.round for _, record in pairs)
         lives = self.directory is not None and run_directory.is_held(self.directory)
-        return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].rounds})"
+        return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].experiment.rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""

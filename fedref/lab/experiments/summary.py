@@ -9,7 +9,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, printable, unknown
 from fedref.lab.plots.tables import Row, Table, extremes
 from fedref.models.numerics import Array
-from fedref.rounds.metrics import PERCENT, SUMMARY, Column
+from fedref.rounds.metrics import PERCENT, SUMMARY
 
 SENT = ("bytes_down", "bytes_up")
 #: The ends of names in summary.csv, and those of the same numbers in metrics.csv.
@@ -67,34 +67,28 @@ class Summary(list[Row]):
         if best not in (None, "bold"):
             raise ConfigError(unknown("mark of the best", best, ("bold",)))
 
-    def facts(self, name: str) -> Column:
-        """Return the title and the scale of a column in this table."""
-        column = SUMMARY[name.removesuffix("_clients")]
-        title = column.title + " (clients)" * name.endswith("_clients")
-        if name in SENT and any(0 < row[sent] < 5e3 for row in self for sent in SENT):
-            return Column(title.replace("MB", "kB"), "", 1e-3)
-        scale = column.scale or self.score.scale
-        if self.long:
-            title += " (%)" * (scale == PERCENT)
-            title += " ± sd, n − 1" * any(isfinite(row.get(f"{name}_sd", nan)) for row in self)
-        return Column(title, "", scale)
-
     def column(self, name: str, bold: str) -> list[str]:
         """Return the title and the cells of a column."""
-        title, _, scale, _ = self.facts(name)
+        facts = SUMMARY[name.removesuffix("_clients")]
+        title = facts.title + " (clients)" * name.endswith("_clients")
+        scale = facts.scale or self.score.scale
+        if name in SENT and any(0 < row[sent] < 5e3 for row in self for sent in SENT):
+            title, scale = title.replace("MB", "kB"), 1e-3
+        elif self.long:
+            title += " (%)" * (scale == PERCENT)
+            title += " ± sd, n − 1" * any(isfinite(row.get(f"{name}_sd", nan)) for row in self)
         form = f"#.{self.digits + 2}g" if scale == 1 else f".{self.digits}f"
-        cells, means = [title], []
+        cells, means = list[str](), []
         for row in self:
             mean, sd = f"{scale * row[name]:{form}}", scale * row.get(f"{name}_sd", nan)
             means.append(float(mean) if row["status"] == "done" else nan)
             point = f".{len(mean.partition('.')[2])}f" if isfinite(row[name]) else form
             cells.append(mean + f" ± {sd:{form if 'e' in mean else point}}" * (sd == sd))
-        lower = "loss" in f"{name} {self.score.column * (scale != PERCENT)}" or name in SENT
         if self.best and np.isfinite(means).any():
+            lower = "loss" in f"{name} {self.score.column * (scale != PERCENT)}" or name in SENT
             best = np.nanmin(means) if lower else np.nanmax(means)
-            marked = [bold.format(x) if m == best else x for m, x in zip(means, cells[1:])]
-            return [title, *marked]
-        return cells
+            cells = [bold.format(x) if m == best else x for m, x in zip(means, cells)]
+        return [title, *cells]
 
     def cells(self, bold: str = "**{}**") -> list[list[str]]:
         """Return the table as text, the header first."""

@@ -12,8 +12,8 @@ RIGHT = EXERCISES["proximal"].missing
 def started(tmp_path, capsys):
     assert main("exercise", "start", "proximal", tmp_path / "new") == 0
     path = tmp_path / "new" / "proximal.py"
-    said = f"{path}: write what is missing, then `fedref exercise check {path}`\n"
-    assert capsys.readouterr().out == said
+    message = f"{path}: write what is missing, then `fedref exercise check {path}`\n"
+    assert capsys.readouterr().out == message
     return path
 
 
@@ -49,9 +49,9 @@ def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
     files = *others, started.with_name("none.py"), started
     assert main("exercise", "check", *files, "--timeout", 4) == 2
     out, err = capsys.readouterr()
-    told = zip([*others[:3], started], out.splitlines(), strict=True)
-    said = ["not finished", "no answer after 4 s of computing", "the process died", "right"]
-    for (file, line), words in zip(told, said, strict=True):
+    lines = zip([*others[:3], started], out.splitlines(), strict=True)
+    expected = ["not finished", "no answer after 4 s of computing", "the process died", "right"]
+    for (file, line), words in zip(lines, expected, strict=True):
         assert line.startswith(f"{file}: ")
         assert words in line
     assert err.count("fedref: error: ") == err.count("\n") == 2

@@ -32,8 +32,8 @@ def write(folder, text, *words):
 
 def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
     there, values = write(tmp_path, EXPERIMENT, "--nodes", "2", "--limit", "30")
-    said = "nodes/0.npz: clients 0 to 3\nnodes/1.npz: clients 4 to 6\n"
-    assert capsys.readouterr().out.startswith(said)
+    held = "nodes/0.npz: clients 0 to 3\nnodes/1.npz: clients 4 to 6\n"
+    assert capsys.readouterr().out.startswith(held)
     assert (values["clients"], values["limit"]) == (7, 30.0)
     experiment = config.compose(there / "app" / "experiment.toml", [])
     assert experiment.name == "seven"
@@ -49,10 +49,10 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
             n_train, n_test = len(part.train.rows_of(at)), len(part.test.rows_of(at))
             lines.append(f"client {k}: {n_train} training rows, {n_test} test rows")
             for name in ("train", "test"):
-                own = part.batch(getattr(part, name).rows_of(at))
+                batch = part.batch(getattr(part, name).rows_of(at))
                 right = whole.batch(getattr(whole, name).rows_of(k))
-                np.testing.assert_array_equal(own.X, right.X)
-                np.testing.assert_array_equal(own.y, right.y)
+                np.testing.assert_array_equal(batch.X, right.X)
+                np.testing.assert_array_equal(batch.y, right.y)
         assert main(["flower", "check", str(there / "nodes" / f"{i}.npz")]) == 0
         first, *others = capsys.readouterr().out.splitlines()
         assert first.startswith("features 64, labels 0, ")

@@ -12,17 +12,17 @@ from fedref.lab.commands import COMMANDS
 IMPORTED = """
 import sys
 from fedref.lab.commands import main, parse
-def said():
+def print_modules():
     print(*sys.modules)
 try:
     main(["--help"])
 except SystemExit:
     print("\\nafter help:")
-said()
+print_modules()
 parse(["run"])
-said()
+print_modules()
 import fedref.lab.plots.runs
-said()
+print_modules()
 """
 
 

@@ -110,10 +110,10 @@ def test_a_picture_needs_none_of_the_user_s_code(tmp_path, monkeypatch, capsys):
     for options in ([], ["--against", "lam"], ["--kind", "clients"], ["--best"]):
         capsys.readouterr()
         assert plot("r", *options) == 0
-        told = capsys.readouterr()
-        assert "have not begun" not in told.err  # every unit is found
-    assert "r, chosen by validation:\n| algorithm " in told.out
-    assert "| validation (%) |" in told.out
+        printed = capsys.readouterr()
+        assert "have not begun" not in printed.err  # every unit is found
+    assert "r, chosen by validation:\n| algorithm " in printed.out
+    assert "| validation (%) |" in printed.out
     assert cli.main(["resume", "r"]) == 2
     assert "gone_soon:Mine: cannot be imported" in capsys.readouterr().err
 

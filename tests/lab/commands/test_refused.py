@@ -76,10 +76,7 @@ REFUSED = [
     ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),
     ("run --set sweep.name=[1]", "sweep name: cannot be swept"),
     ("run --set sweep.epochs=[1] --set sweep.steps=[1]", "both epochs and steps are given"),
-    ("run --seeds x", "--seeds is 'x', expected A:B (A to B−1) or A,B,..."),
-    ("run --seeds 3:x", "--seeds is '3:x', expected A:B (A to B−1) or A,B,..."),
     ("run --seeds 3:3", "seeds are [], expected different integers"),
-    ("run --seeds 0:999999999999", "expected at most 10000 seeds"),
     ("run --set seed=1 --seeds 0:2", "both seed and seeds are given"),
     ("run --epochs 1 --steps 2", "both epochs and steps are given"),
     # what does not fit together
@@ -115,20 +112,16 @@ REFUSED = [
     ("resume torn", "error: torn/config.toml: is not TOML"),
     ("resume nowhere", "nowhere: is not a run directory, expected nowhere/config.t"),
     # pictures
-    ("plot run --metric gamma", "no values of gamma here"),
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
     ("plot run --kind bars --against bytes", "--against is for curves"),
     ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
     ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
     ("plot run .", ".: is not a run directory"),
-    ("plot nowhere", "nowhere: is not a run directory"),
     # proofs
     ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
     ("check --plot steps.txt", "expected .png, .svg or .pdf"),
     # data
-    ("data show digit", "did you mean 'digits'"),
-    ("data show digits --split shard", "did you mean 'shards'"),
     ("data show digits --set split.users", "expected KEY=VALUE"),
     ("data show digits --set users=8", "expected data.KEY or split.KEY, as for `fedref run`"),
     ("data show digits --out picture.xyz", "ends in '.xyz', expected .png, .svg or .pdf"),

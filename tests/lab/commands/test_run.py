@@ -104,15 +104,15 @@ def test_help_says_every_option_and_command(capsys, monkeypatch):
         assert re.search(rf"^ +{command}\b", shown, re.MULTILINE)
     assert main("run", "--help") == 0
     shown = capsys.readouterr().out
-    own = {f.name for f in fields(Experiment)} - set(TABLES)
+    keys = {f.name for f in fields(Experiment)} - set(TABLES)
     for name in {*cli.FLAGS, "seeds", "data", "split", "model", "set", "out", "data_dir", "workers",
         "checkpoint_every", "quiet", "json"}:  # fmt: skip
         assert f"--{with_dashes(name)} " in shown.replace("\n", " "), name
-    for name in own - {"seeds"} | set(HYPERPARAMETERS) - set(cli.FLAGS):
+    for name in keys - {"seeds"} | set(HYPERPARAMETERS) - set(cli.FLAGS):
         assert f"  {with_dashes(name)} " in shown or name in cli.FLAGS, name
     for name in (*ALGORITHMS, *KNOWN_MODELS):
         assert name in shown
-    assert own <= Experiment.meanings.keys()
+    assert keys <= Experiment.meanings.keys()
     assert "the same defaults with and without a file" in shown
     assert main("resume", "--help") == 0
     assert "had a --data-dir, give it again" in " ".join(capsys.readouterr().out.split())

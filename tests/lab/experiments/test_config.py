@@ -114,18 +114,8 @@ def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have
     tables = algorithms("fedavg", "fedprox", "fedmeta-maml", other={"algorithm": "fedprox"})
     made = changed(("mu", 0.5), ("batch-size", 3), ("lr", 0.25), algorithms=tables)
     assert made.batch_size == 3
-    assert [getattr(made.algorithms[label], "mu", None) for label in tables] == [
-        None,
-        0.5,
-        None,
-        0.5,
-    ]
-    assert [getattr(made.algorithms[label], "lr", None) for label in tables] == [
-        0.25,
-        0.25,
-        None,
-        0.25,
-    ]
+    for key, values in (("mu", [None, 0.5, None, 0.5]), ("lr", [0.25, 0.25, None, 0.25])):
+        assert [getattr(made.algorithms[label], key, None) for label in tables] == values
 
 
 @pytest.mark.parametrize(
@@ -164,8 +154,8 @@ def test_a_value_on_the_command_line_is_toml_or_a_word(text, value):
 def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
     from dataclasses import fields
 
-    own = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
-    assert own == set(HYPERPARAMETERS)
+    known = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
+    assert known == set(HYPERPARAMETERS)
     assert not own & {f.name for f in fields(Experiment)}  # or a flag would mean two things
 
 

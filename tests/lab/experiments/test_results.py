@@ -204,11 +204,11 @@ def test_features_of_very_different_sizes_are_noted_with_the_scaling_that_helps(
     data = arrays(scale)
     least, largest = sorted(np.sqrt(np.mean(data[0] ** 2, 0)))
     form = r"root mean square of (\S+) to (\S+): --set split.scaling=standardise may help"
-    said = re.search(form, noted(data))
+    match = re.search(form, noted(data))
     if scale == 1:
-        assert said is None
+        assert match is None
     else:
-        assert [float(x) for x in said.groups()] == pytest.approx([least, largest], rel=0.2)
+        assert [float(x) for x in match.groups()] == pytest.approx([least, largest], rel=0.2)
     assert noted(data, scaling="standardise") == ""
 
 
@@ -221,11 +221,11 @@ def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have
     assert not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(("factor", "said"), [(1, False), (100, True)])
-def test_pixels_may_differ_in_size_but_not_be_large(factor, said):
+@pytest.mark.parametrize(("factor", "is_noted"), [(1, False), (100, True)])
+def test_pixels_may_differ_in_size_but_not_be_large(factor, is_noted):
     X, y, client = arrays(1.0)
     images = factor * np.abs(np.repeat(X, 8, 1)).reshape(120, 4, 4) * [1, 1, 1, 0.001]
-    assert ("root mean square of 1" in noted((images, y, client), scaling="none")) == said
+    assert ("root mean square of 1" in noted((images, y, client), scaling="none")) == is_noted
 
 
 # ---- shown ---------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_a_repr_is_a_line_or_so():
 )
 def test_a_run_is_called_after_its_data(data, name):
     X, y = np.ones((200, 3)), np.arange(200) % 2
-    own = {"data": (X, y), "split": "iid"} if data == "arrays" else {"data": data} if data else {}
-    shown = repr(fedref.run(algorithm="fedavg", rounds=1, **own))
+    given = {"data": (X, y), "split": "iid"} if data == "arrays" else {"data": data} if data else {}
+    shown = repr(fedref.run(algorithm="fedavg", rounds=1, **given))
     assert shown.startswith(f"<Run {name}, round 1: fedavg (seed 0) accuracy ")
 
 
@@ -314,9 +314,9 @@ def test_load_run_keeps_what_clients_keep(here):
     ways = fedref.run(table, out="a"), fedref.load_run("a"), fedref.run(table)
     for run in (*ways, fedref.run(table, workers=2)):
         assert run.records[0].state.clients == {} or run.directory is None  # they stay on disk
-        own = run.parameters("apfl").clients
-        assert set(own) == set(expected) != set()
-        for k, state in own.items():
+        kept = run.parameters("apfl").clients
+        assert set(kept) == set(expected) != set()
+        for k, state in kept.items():
             np.testing.assert_equal(state, expected[k])
 
 
