@@ -70,7 +70,7 @@ REFUSED = [
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
     ("run --set =3", "--set '=3': expected KEY=VALUE"),
     ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
-    ("run --split dirichlet(0.1)", "expected --split dirichlet --set split.alpha=0.1"),
+    ("run --split dirichlet(0.1)", "did you mean 'dirichlet'"),
     ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
     ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
     ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),

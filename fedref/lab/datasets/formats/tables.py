@@ -52,28 +52,15 @@ def find_columns(
     chosen = {"y": (targets or ["y"])[0], "client": client or "client", "test": "test"}
     features = [i for i, name in enumerate(names) if name not in chosen.values()]
     one = f"a header with one of {', '.join(TARGETS)}, or --set data.label=COLUMN"
-    for right, what, expected in (
-        (
-            not any(names) or "" not in names,
-            "a column has no name",
-            "a name for every column; leave out a column of row numbers",
-        ),
-        (twice is None, f"two columns are called {twice}", "names that differ"),
-        (targets, f"no column y, only {held}", one),
-        (len(targets) < 2, f"columns {' and '.join(targets)} are there", one),
-        (
-            "train" not in names,
-            "a column is called train",
-            "a column test, 1 for test rows, else 0",
-        ),
-        (
-            len({*chosen.values()}) == 3,
-            f"{label or client} is to be two things",
-            "a column for each",
-        ),
-        (features, f"no column of features, only {held}", "columns of numbers beside them"),
-    ):
-        require(right, where, what, expected)
+    require("" not in names, where, "a column has no name", "a name for every column")
+    require(twice is None, where, f"two columns are called {twice}", "names that differ")
+    require(targets, where, f"no column y, only {held}", one)
+    require(len(targets) < 2, where, f"columns {' and '.join(targets)} are there", one)
+    require("train" not in names, where, "a column is called train", "a column test, of 1 and 0")
+    both = f"{label or client} is to be two things"
+    require(len({*chosen.values()}) == 3, where, both, "a column for each")
+    none = f"no column of features, only {held}"
+    require(features, where, none, "columns of numbers beside them")
     roles = {role: names.index(name) for role, name in chosen.items() if name in names}
     return Columns(names, features, roles)
 
@@ -84,13 +71,9 @@ def number_error(where: Path | str, row: str, name: str, cell: object) -> Except
     expected = "a finite number (1.5) in every column but y, client and test"
     if not shown or as_number(shown) is not None:
         expected += ": fill the cell, or leave out its row"
-    elif isinstance(where, Path):
-        expected += (
-            "; a column that says whose row it is has the name client, or --set data.client="
-        )
-        expected += repr(name)
     else:
-        expected += "; a column that says whose row it is has the name client"
+        flag = f", or --set data.client={name!r}" if isinstance(where, Path) else ""
+        expected += f"; a column that says whose row it is has the name client{flag}"
     shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
     return data_error(where, f"{row}: {name} is {shown}", expected)
 

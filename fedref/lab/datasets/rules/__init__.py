@@ -5,7 +5,7 @@ same split.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -68,22 +68,9 @@ def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
     if of is not None:
         rule, given = of, {key: value for key, value in given.items() if key != "of"}
     if not isinstance(rule, str) or rule not in RULES:
-        raise ConfigError(spelling_of_call(str(rule)) or unknown("split rule", rule, RULES))
+        hint = "; its parameters are --set split.KEY=VALUE" * ("(" in str(rule))
+        raise ConfigError(unknown("split rule", rule, RULES) + hint)
     return of, build(RULES[rule], given, rule)
-
-
-def spelling_of_call(text: str) -> str:
-    """Return a hint for a rule that is spelled as data are, "dirichlet(0.1)"; "" for other texts."""
-    name, bracket, arguments = text.strip().removesuffix(")").partition("(")
-    if not bracket or name not in RULES:
-        return ""
-    own = RULES[name].__annotations__  # these come first, as α of dirichlet
-    names = sorted((f.name for f in fields(RULES[name])), key=lambda key: key not in own)
-    keys = [key.replace("_", "-") for key in names if key not in ("scaling", "of")]
-    given = [word.strip() for word in arguments.split(",") if word.strip()]
-    sets = [word if "=" in word else f"{key}={word}" for key, word in zip(keys, given)]
-    spelling = "".join(f" --set split.{one}" for one in sets)
-    return f"split rule is {text!r}, expected --split {name}{spelling}"
 
 
 def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
