@@ -36,10 +36,6 @@ class LeastSquares(LinearLogit):
         z = self.logits(w, D.X)
         return self.vjp(w, D.X, (z - D.y) * base.mean_weights(D, z.dtype)) + self.l2 * w
 
-    def hvp(self, w, v, D):
-        Xv = self.logits(v, D.X)
-        return self.vjp(w, D.X, Xv * base.mean_weights(D, Xv.dtype)) + self.l2 * v
-
 
 RNG = np.random.default_rng(0)
 X, CLIENT = RNG.normal(size=(200, 3)), np.repeat(np.arange(10), 20)

@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import MODELS, SIZES, VARIANTS, make_algorithm, make_federation, play, same, start
+from helpers import MODELS, SIZES, VARIANTS, make_algorithm, make_federation, play, same
 
 from fedref import tree
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
-from fedref.rounds.loop import pool, run_clients, run_round
-from fedref.sampling import Sampling, make_plan, stream
+from fedref.rounds.loop import run_clients, run_round
+from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
@@ -97,27 +97,6 @@ def test_large_models_are_run_one_by_one_with_the_same_result(monkeypatch):
         found.append(play(algorithm, model, make_federation(model), CONFIG))
         assert ran == {way}
     assert same(*found)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_round_in_which_all_are_dropped_changes_nothing_and_says_so(variant):
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant, drop=True), make_federation(model)
-    config = replace(CONFIG, stragglers=1.0)
-    begin = start(algorithm, model)
-    plan = make_plan(config, federated.train.sizes, 0, 0, algorithm.roles)
-    state, log = run_round(algorithm, model, begin, plan, federated)
-    assert state is begin
-    assert (log.stragglers, log.dropped, log.floats_up, log.counts.grads) == (4, 4, 0, 0)
-
-
-def test_pool_shuffles_every_training_row_into_one_client():
-    federated = make_federation(MODELS["mlp"])
-    pooled = pool(federated, stream(0, "pool"))
-    assert pooled.clients == 1
-    assert sorted(pooled.train.rows) == sorted(federated.train.rows)
-    assert not np.array_equal(pooled.train.rows, federated.train.rows)
-    assert pooled.test is federated.test
 
 
 @pytest.mark.parametrize("work", [ALONE, STACKED], ids=["alone", "stacked"])

@@ -196,38 +196,6 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
     assert all("Receiving" in far.log(f"node-{i}") for i in range(3))
 
 
-#: What Python runs first in every process of a node, to change its answers.
-EVIL = """
-import numpy as np
-from fedref.boundary import checkpoint
-from fedref.lab.flower import node
-
-def answer(*given, honest=node.answer):
-    value = checkpoint.loads(honest(*given))
-    if isinstance(value, tuple) and isinstance(value[0], tuple):
-        value = tuple(one._replace(upload=one.upload * np.nan) for one in value[0]), value[1]
-    return checkpoint.dumps(value)
-
-node.answer = answer
-"""
-
-
-def test_a_node_that_sends_what_was_not_asked_for_is_named(cloud, tmp_path):
-    experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1, clients_per_round=7)
-    own = write_app(experiment, tmp_path / "app", nodes=2)[1]
-    (tmp_path / "evil").mkdir()
-    (tmp_path / "evil" / "sitecustomize.py").write_text(EVIL)
-    cloud.link()
-    for i, more in enumerate(({}, {"PYTHONPATH": f"{tmp_path}/evil:{PACKAGE}"})):
-        cloud.register(i)
-        cloud.node(i, **more)
-    cloud.run()
-    cloud.until(cloud.ended, 240, "the run does not end")
-    assert re.search(r"round 1: node \d+: answer.0.0.upload is .* from nan", cloud.log("run"))
-    rows = load_run(tmp_path / "app" / "run").records[0].rows
-    assert [row["failed"] for row in rows] == [0, len(own)]
-
-
 def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     """The run goes on from its checkpoint, to the same numbers; then without the node's clients,
     which fail; and with them again when it is back, with the states from its own disk."""

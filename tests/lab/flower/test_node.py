@@ -12,7 +12,7 @@ from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError
 from fedref.lab.flower import messages
 from fedref.lab.flower.messages import MessageError, Request, Work
-from fedref.lab.flower.node import answer, facts_of, read_part, read_state, write_state
+from fedref.lab.flower.node import answer, facts_of, read_part
 
 NODE = 101
 K = len(HOLDERS[NODE])
@@ -167,14 +167,3 @@ def test_a_part_that_nobody_can_train_on_is_refused(tmp_path, asked, capsys):
     assert [x if type(x) is int else x.tolist() for x in facts_of(read_part(path))] == [
         [[5, 30], [2, 2], [0, 0]], [0, 1], 2, [0, 0, 0], ["a", "b"]
     ]  # fmt: skip
-
-
-def test_states_are_kept_for_the_checkpoint_before_the_last(tmp_path):
-    before = -1
-    for t in (0, 2, 3, 7):
-        write_state(tmp_path, 4, before, t, (np.full(2, t),))
-        before = t
-    found = sorted(int(path.stem) for path in (tmp_path / "4").iterdir())
-    assert found == [2, 3, 7]
-    assert read_state(tmp_path, 4, 3)[0].tolist() == [3, 3]
-    assert read_state(tmp_path, 4, -1) is None
