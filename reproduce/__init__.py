@@ -66,11 +66,13 @@ def reproduce(
     data = [one.data for own in made.values() for one in own.values()]
     more = [{"name": w["load"]} for s in specs.values() for w in s.get("splits", {}).values()]
     runs.check_data([*data, *more], data_dir)
+    bases = {name: out.parent / "runs" / (f"{name}-quick" if quick else name) for name in specs}
+    for base in bases.values() if quick else ():
+        claim_folder(base, MARK)  # or it is refused
     failed = []
     for name, spec in specs.items():
-        base = out.parent / "runs" / (f"{name}-quick" if quick else name)
+        base = bases[name]
         if quick:
-            claim_folder(base, MARK)  # or it is refused
             shutil.rmtree(base)
             claim_folder(base, MARK)
         results = {}

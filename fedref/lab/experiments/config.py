@@ -587,7 +587,7 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
         return experiment_of((values_of(experiment) | {"sweep": {}}).items(), point.items())
 
 
-def concerns(key: str, label: str, algorithm: AnyAlgorithm) -> bool:
+def depends_on(label: str, algorithm: AnyAlgorithm, key: str) -> bool:
     """Return whether an algorithm depends on a swept key."""
     if key.startswith("algorithms."):
         return key.rpartition(".")[0] == f"algorithms.{label}"

@@ -93,7 +93,7 @@ def units(experiment: Experiment) -> list[Unit]:
         for seed, (label, algorithm) in itertools.product(here.seeds, here.algorithms.items()):
             single = replace(here, name="unit", seeds=(seed,), algorithms={label: algorithm})
             digest = config.stamp(single)[:12]
-            own = {k: v for k, v in point.items() if config.concerns(k, label, algorithm)}
+            own = {k: v for k, v in point.items() if config.depends_on(label, algorithm, k)}
             file = f"{label}-seed{seed}-{digest}.ckpt"
             found.setdefault(file, Unit(len(found), single, own, file))
     return list(found.values())

@@ -15,19 +15,8 @@ from matplotlib.patches import Patch
 from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator
 
+from fedref.boundary import style
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.style import (
-    BARS,
-    COLOURS,
-    CROSS,
-    LINES,
-    MARKERS,
-    STYLE,
-    TICK,
-    frame,
-    sign,
-    wrap_label,
-)
 from fedref.lab.plots.tables import Row, Table, columns_of, extremes, group_rows, mean_and_sd
 from fedref.models.numerics import Array
 from fedref.rounds.metrics import CLIENTS, COLUMNS, PERCENT, Column
@@ -53,7 +42,7 @@ class Series(NamedTuple):
     @property
     def name(self) -> str:
         """The title, with a note if a run has diverged, broken into lines."""
-        return wrap_label(f"{self.title} (diverged)" if self.has_diverged else self.title)
+        return style.wrap_label(f"{self.title} (diverged)" if self.has_diverged else self.title)
 
     def values(self, column: Column) -> tuple[Array, Array]:
         """Return (rounds (R,), values (seeds, R)) of the rounds in which every seed has a finite value."""
@@ -85,17 +74,17 @@ def looks_of(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
 
     If all algorithms have the same variants, colour and marker show the algorithm, the line the variant.
     """
-    each, ways = (list(dict.fromkeys(names)) for names in zip(*pairs))
-    grid = len(pairs) == len(each) * len(ways)
-    grid = grid and 1 < len(each) <= len(MARKERS) and 1 < len(ways) <= len(LINES)
-    numbers = [(each.index(a), ways.index(v)) if grid else (i, i) for i, (a, v) in enumerate(pairs)]
+    labels, variants = (list(dict.fromkeys(names)) for names in zip(*pairs))
+    grid = len(pairs) == len(labels) * len(variants)
+    grid = grid and 1 < len(labels) <= len(style.MARKERS) and 1 < len(variants) <= len(style.LINES)
+    places = ((labels.index(a), variants.index(v)) for a, v in pairs)
     return [
         {
-            "color": COLOURS[a % len(COLOURS)],
-            "linestyle": LINES[v % len(LINES)],
-            "marker": MARKERS[a % len(MARKERS)],
+            "color": style.COLOURS[a % len(style.COLOURS)],
+            "linestyle": style.LINES[v % len(style.LINES)],
+            "marker": style.MARKERS[a % len(style.MARKERS)],
         }
-        for a, v in numbers
+        for a, v in (places if grid else ((i, i) for i in range(len(pairs))))
     ]
 
 
@@ -151,13 +140,13 @@ def curves(
         by = column_of(held[0], table) if held else columns[0]
         rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
         how = f"best{' by validation' * bool(held)}" if others == "best" else others
-        more = "\n" + wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
+        more = "\n" + style.wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
         table = last_round_over(key, table, by, others)
     over = None if swept or against == "round" else column_of(against, table)
     drawn = [s for s in series_of(table) if any(s.values(c)[0].size for c in columns)]
-    with context(STYLE):
+    with context(style.STYLE):
         size = (3.7, 3.5) if len(columns) > 1 else (5.2, 3.7)
-        figure, panels = frame((1, len(columns)), size, title, signs(drawn))
+        figure, panels = style.frame((1, len(columns)), size, title, signs(drawn))
         for axes, column in zip(panels, columns):
             draw_curves(axes, drawn, column, over)
             if swept:
@@ -185,11 +174,11 @@ def last_round_over(key: str, table: Table, by: Column, others: str) -> Table:
             first = next(iter(lasts.values()))
             title = first["algorithm"] + (f" ({first['run']})" if "run" in first else "")
             points.setdefault((title, float(first[key])), []).append(lasts)
-    sign = -1 if "loss" in by.title else 1
+    direction = -1 if "loss" in by.title else 1
 
     def goodness(lasts: dict[Any, Row]) -> float:
         values = [sum(row.get(part, np.nan) for part in by.parts) for row in lasts.values()]
-        return float(np.nan_to_num(sign * np.mean(values), nan=-np.inf))
+        return float(np.nan_to_num(direction * np.mean(values), nan=-np.inf))
 
     rows: list[Row] = []
     for (title, x), chosen in sorted(points.items(), key=lambda item: item[0][1]):
@@ -265,7 +254,7 @@ def draw_curve(
             place = np.interp(at, t, x), back(np.interp(at, t, to(mean)))
             axes.plot(*place, zorder=5, **star(colour, share == 1))
     if series.has_diverged:
-        axes.plot(x[-1], mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
+        axes.plot(x[-1], mean[-1], color=colour, zorder=6, clip_on=False, **style.CROSS)
 
 
 def renewals(series: Series) -> list[tuple[int, float]]:
@@ -286,14 +275,16 @@ def star(colour: str, filled: bool) -> dict[str, Any]:
 def signs(drawn: Sequence[Series]) -> list[Artist]:
     """Return the handles of the legend: a line for each series, then the other signs."""
 
-    handles: list[Artist] = [sign(wrap_label(series.title), **series.look) for series in drawn]
+    handles: list[Artist] = [
+        style.sign(style.wrap_label(series.title), **series.look) for series in drawn
+    ]
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
-        handles.append(sign("importance renewed", **star("black", True)))
+        handles.append(style.sign("importance renewed", **star("black", True)))
     if False in shares:
-        handles.append(sign("renewed in some seeds", **star("black", False)))
+        handles.append(style.sign("renewed in some seeds", **star("black", False)))
     if any(series.has_diverged for series in drawn):
-        handles.append(sign("diverged", **CROSS))
+        handles.append(style.sign("diverged", **style.CROSS))
     if label := spread_label(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=label))
     return handles
@@ -318,14 +309,14 @@ def bars(
     values = column.scale * np.array([mean_and_sd(x)[:, :2] for x in each])
     in_paper = column.scale * np.array([reference.get(s.title, (np.nan, np.nan)) for s in drawn])
     spread = spread_label(drawn)
-    with context(STYLE):
-        figure, (axes,) = frame((1, 1), (6.2, 0.42 * len(drawn) + 1.1), title)
+    with context(style.STYLE):
+        figure, (axes,) = style.frame((1, 1), (6.2, 0.42 * len(drawn) + 1.1), title)
         for i in range(2):
             y, mean = np.arange(len(drawn)) + 0.4 * i - 0.2, values[:, 0, i]
             sd = values[:, 1, i]
-            axes.barh(y, mean, 0.4, **BARS[i], edgecolor="black", linewidth=0.7)
+            axes.barh(y, mean, 0.4, **style.BARS[i], edgecolor="black", linewidth=0.7)
             axes.errorbar(mean, y, xerr=sd, fmt="none", ecolor="black", capsize=3, elinewidth=1.4)
-            axes.plot(in_paper[:, i], y, color="black", **TICK)
+            axes.plot(in_paper[:, i], y, color="black", **style.TICK)
             ends = np.fmax(np.fmax(mean, mean + sd), in_paper[:, i])
             for at, end, m, s, d in zip(y, ends, mean, sd, in_paper[:, i]):
                 text = f"{m:.1f}" + f" ± {s:.1f}" * bool(s == s) + f" [{d:.1f}]" * bool(d == d)
@@ -338,9 +329,9 @@ def bars(
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(", ".join(filter(None, (column.title, spread))))
-        handles: list[Artist] = [Patch(**bar, edgecolor="black") for bar in BARS]
+        handles: list[Artist] = [Patch(**bar, edgecolor="black") for bar in style.BARS]
         if reference:
-            handles.append(sign("[in the paper]", **TICK))
+            handles.append(style.sign("[in the paper]", **style.TICK))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
@@ -364,11 +355,13 @@ def clients(
     )
     across = min(len(drawn), 4 if len(drawn) > 6 else 3)
     rows = -(-len(drawn) // across)
-    with context(STYLE):
-        figure, panels = frame((rows, across), (2.4, 1.9 if rows > 1 else 2.5), title, share=True)
+    with context(style.STYLE):
+        figure, panels = style.frame(
+            (rows, across), (2.4, 1.9 if rows > 1 else 2.5), title, share=True
+        )
         for axes, series, x in zip(panels, drawn, values):
             shares = np.full(len(x), 100 / max(len(x), 1))
-            face = BARS[0]["facecolor"]
+            face = style.BARS[0]["facecolor"]
             axes.hist(x, list(edges), weights=shares, color=face, edgecolor="black", linewidth=0.7)
             axes.axvline(x.mean(), color="black", linestyle=(0, (4, 2)), linewidth=1.2)
             form = ".1f" if percent else ".3g"
