@@ -103,9 +103,9 @@ class Case:
     def slope_of(self, f: Callable[[Array], Any], g: Any, at: Array | None = None) -> Report:
         """Report whether g is ∇f, by complex steps of f. at : the point, w if it is not given."""
         at = self.w if at is None else at
-        near = 0.1 * np.eye(2, len(at))
+        steps = 0.1 * np.eye(2, len(at))
         error = error_with_cancellation(
-            g, lambda w: complex_step_gradient(f, w), at, near, BOUND, None
+            g, lambda w: complex_step_gradient(f, w), at, steps, BOUND, None
         )
         return Report(error)
 

@@ -92,12 +92,12 @@ def hessian_free(c: Case) -> Iterator[Report]:
 
 @proof("fedprox B", "where f or F_k is stationary: B = ∞, or 1 if all are", [LinearSVM(4)])
 def stationary(c: Case) -> Iterator[Report]:
-    far, near = (c.D1._replace(y=np.full(3, label)) for label in (1, -1))
-    got = fedprox.dissimilarity(c.model, np.zeros(5), [far, near])
+    one, other = (c.D1._replace(y=np.full(3, label)) for label in (1, -1))
+    got = fedprox.dissimilarity(c.model, np.zeros(5), [one, other])
     assert math.inf == got.B
-    yield equal(got.variance, np.sum(c.f.grad(np.zeros(5), spec.Batch(*far[:2])) ** 2))
+    yield equal(got.variance, np.sum(c.f.grad(np.zeros(5), spec.Batch(*one[:2])) ** 2))
     w = np.array([0, 0, 0, 0, 2.0])  # all margins above 1
-    yield equal(fedprox.dissimilarity(c.model, w, [far, far]), [1, 0], bound=0)
+    yield equal(fedprox.dissimilarity(c.model, w, [one, one]), [1, 0], bound=0)
 
 
 @proof(

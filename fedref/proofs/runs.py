@@ -119,12 +119,12 @@ class World:
     def answer(self, losses: list[float | None]) -> list[Any]:
         """Return the specification's state after each round. losses : of training, where watched."""
         part = self.trained.train
-        told = [{} if loss is None else {"loss": loss} for loss in losses]
+        seen = [{} if loss is None else {"loss": loss} for loss in losses]
         server = {"theta" if "S" in self.it.roles[0] else "w": self.c.w}
         inputs = {
             "state": {"server": server},
             "data": self.batch(part.rows)._asdict() | {"offsets": part.offsets},
-            "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, told)],
+            "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, seen)],
         }
         whole = nest(
             answer(make_case("round", self.c.model, inputs, name_of(self.it), asdict(self.it)))
@@ -149,9 +149,11 @@ class World:
 
     def score(self, state: Any, k: int | None, D: Any, *parts: spec.Batch) -> list[float]:
         """Return the specification's scores of client k, or of a new one, that adapts to D."""
-        shapes = [view.shape for view in self.c.model.unpack(self.c.w)]
-        h, own = SimpleNamespace(**asdict(self.it), shapes=shapes), state["clients"].get(k, {})
-        w, nan = personal(name_of(self.it), self.c.f, h, state["server"], own, D), (np.nan, np.nan)
+        h, kept = (
+            SimpleNamespace(**asdict(self.it), shapes=self.c.model.shapes),
+            state["clients"].get(k, {}),
+        )
+        w, nan = personal(name_of(self.it), self.c.f, h, state["server"], kept, D), (np.nan, np.nan)
         (test, accuracy), (train, _) = (
             spec.evaluate(self.c.f, w, D) if len(D.y) else nan for D in parts
         )
@@ -193,12 +195,13 @@ def compare_run(c: Case, run: Run) -> Iterator[Report]:
     for sampling in run.samplings:
         world = World(c, it, sampling, run.rounds)
         both = [list(world.run(stack=stack)) for stack in (False, True)]
-        for how in ({"stack": True}, {"stack": True, "threads": 2}, {"stack": False, "threads": 2}):
-            for (ours, *_), (alone, *_) in zip(world.run(**how), both[0], strict=True):
-                for pair in zip(arrays_of(ours), arrays_of(alone), strict=True):
-                    yield equal(pair[0], pair[1], bound=0)
-        expected = world.answer([loss for *_, loss in both[0]])
-        for t, (want, *ours) in enumerate(zip(expected, *both, strict=True)):
+        threads = [list(world.run(stack=stack, threads=2)) for stack in (True, False)]
+        for run_again in (both[1], *threads):
+            for (ours, *_), (alone, *_) in zip(run_again, both[0], strict=True):
+                for got, expected in zip(arrays_of(ours), arrays_of(alone), strict=True):
+                    yield equal(got, expected, bound=0)
+        states = world.answer([loss for *_, loss in both[0]])
+        for t, (want, *ours) in enumerate(zip(states, *both, strict=True)):
             yield from compare_scores(world, ours[0][0], want, t)
             for state, log, loss in ours:
                 yield from compare_state(state, want, getattr(it, "alpha", 0.0))
@@ -209,10 +212,9 @@ def compare_run(c: Case, run: Run) -> Iterator[Report]:
                 for name, value in logged.items():
                     yield equal(value, known[name])
                 if loss is not None:
-                    own = [
-                        world.batch(world.federation.train.rows_of(k)) for k in range(len(TRAIN))
-                    ]
-                    each = [world.score(want, k, None, D, D)[-1] for k, D in enumerate(own)]
+                    rows = map(world.federation.train.rows_of, range(len(TRAIN)))
+                    each = [world.score(want, k, None, D, D)[-1]
+                            for k, D in enumerate(map(world.batch, rows))]  # fmt: skip
                     yield equal(loss, np.average(each, weights=TRAIN))
 
 
@@ -233,10 +235,10 @@ def compare_state(state: State, want: Any, start: float) -> Iterator[Report]:
     for name, value in want["server"].items():
         yield equal(server[name], value)
     yield equal(sorted(state.clients), sorted(want["clients"]), bound=0)
-    for k, own in want["clients"].items():
+    for k, expected in want["clients"].items():
         kept = serialise.dump_state(state.clients[k], float)
-        assert kept.keys() == own.keys(), f"a client keeps {', '.join(kept)}"
-        for name, value in own.items():
+        assert kept.keys() == expected.keys(), f"a client keeps {', '.join(kept)}"
+        for name, value in expected.items():
             beside = [] if np.ndim(value) else [start]
             yield equal(np.append(kept[name], beside), np.append(value, beside))
 
@@ -276,15 +278,15 @@ def compare_scores(world: World, state: State, want: Any, t: int) -> Iterator[Re
     it, federation, model = world.it, world.federation, world.c.model
     rows, unseen = [], []
     for k, n in enumerate(TRAIN):
-        own, test = (world.batch(part.rows_of(k)) for part in (federation.train, federation.test))
+        train, test = (world.batch(part.rows_of(k)) for part in (federation.train, federation.test))
         role, order = it.adapts_on, spec.stream(world.seed, "adapt", t, k).permutation(n)
         adaptation = {
             None: None,
-            "D": own.rows(order[: world.sampling.batch_size]),
-            "S": own.rows(spec.split_episode(order, world.sampling.support)[0]),
+            "D": train.rows(order[: world.sampling.batch_size]),
+            "S": train.rows(spec.split_episode(order, world.sampling.support)[0]),
         }[role]
-        rows.append(world.score(want, k, adaptation, test, own))
-        every = spec.Batch(*map(np.concatenate, zip(own, test)))
+        rows.append(world.score(want, k, adaptation, test, train))
+        every = spec.Batch(*map(np.concatenate, zip(train, test)))
         order = spec.stream(world.seed, "unseen", k).permutation(len(every.y))
         S, Q = map(every.rows, spec.split_episode(order, 0.75))
         unseen.append(world.score(want, None, S if role else None, Q, S))
@@ -311,10 +313,10 @@ def compare_numbers(got: Any, want: Any, bound: float = 1e-12) -> Report:
 def enter(run: Run) -> None:
     kind: Any = ALGORITHMS[run.name]
     default = {f.name: f.default for f in fields(kind)}
-    said = ", ".join(f"{key}={x!r}" for key, x in run.options.items() if x != default[key])
-    claim = f"{run.rounds} rounds of {run.name}({said}) = the specification, states and scores"
+    options = ", ".join(f"{key}={x!r}" for key, x in run.options.items() if x != default[key])
+    claim = f"{run.rounds} rounds of {run.name}({options}) = the specification, states and scores"
     proof(run.tag, claim, [SMALL])(partial(compare_run, run=run))
-    claim = f"{run.name}({said}): every array stays float32; scores = those of data cast first"
+    claim = f"{run.name}({options}): every array stays float32; scores = those of data cast first"
     proof("float32", claim, [SMALL])(partial(compare_float32, run=run))
 
 

@@ -109,9 +109,9 @@ def select(only: Sequence[str]) -> list[Proof]:
         whole = [tag for tag in tags if tag.lower() == wanted]
         found = whole or [tag for tag in tags if wanted and wanted in tag.lower()]
         if not found:
-            (near,) = get_close_matches(wanted, tags, n=1, cutoff=0.0)
+            (closest,) = get_close_matches(wanted, tags, n=1, cutoff=0.0)
             raise ConfigError(
-                f"no proof has the tag {name!r}: did you mean {near!r}? "
+                f"no proof has the tag {name!r}: did you mean {closest!r}? "
                 "`fedref check` without --only lists all tags"
             )
         chosen.update(found)

@@ -93,17 +93,15 @@ def read(text: str, where: object) -> dict[str, Exercise]:
     exercises = {}
     for name, table in tomllib.loads(text).items():
         try:
-            one = Exercise(name, **table)
-            times = one.source.count(one.missing)
+            one = exercises[name] = Exercise(name, **table)
+            if (times := one.source.count(one.missing)) != 1:
+                raise TypeError(
+                    f"{one.missing!r} stands {times} times in {one.function}, expected once"
+                )
+            if one.algorithm not in ALGORITHMS:
+                raise TypeError(unknown("algorithm", one.algorithm, ALGORITHMS))
         except (TypeError, AttributeError) as error:
             raise ConfigError(f"{where}: {name}: {error}") from None
-        if times != 1:
-            said = f"{one.missing!r} stands {times} times in {one.function}, expected once"
-            raise ConfigError(f"{where}: {name}: {said}")
-        if one.algorithm not in ALGORITHMS:
-            said = unknown("algorithm", one.algorithm, ALGORITHMS)
-            raise ConfigError(f"{where}: {name}: {said}")
-        exercises[name] = one
     return exercises
 
 

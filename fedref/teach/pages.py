@@ -168,8 +168,8 @@ def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:
 
 def words(function: Any) -> str:
     """Return what a function does, in the words of its docstring, without the shape."""
-    said = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", said)
+    first = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", first)
 
 
 def example_text(algorithm: str) -> str:
@@ -220,8 +220,8 @@ def correction(name: str) -> str:
     if not places:
         return ""
     loop = source.spec_code(paper_of(MISTAKES[name].tag))
-    own = (text for text in places if text.splitlines()[-1][1:].strip() in loop)
-    lines = next(own, places[0]).splitlines()
+    of_paper = (text for text in places if text.splitlines()[-1][1:].strip() in loop)
+    lines = next(of_paper, places[0]).splitlines()
     code = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
     more = [f"# and at {len(places) - 1} more places"] if len(places) > 1 else []
     return "\n".join([*(f"{line[0]} {text}" for line, text in zip(lines, code)), *more])

@@ -136,9 +136,9 @@ def play_rounds(
     federation, paths = Federation(Source(X, y), part, part), list[Array]()
 
     def work(_: Any, model: Model, sent: Any, states: Any, data: LocalData) -> Any:
-        for k, own in enumerate(states):
+        for k, kept in enumerate(states):
             ends = [
-                run_client(algorithm, model, sent, own, data._replace(steps=np.full(2, s)), k)
+                run_client(algorithm, model, sent, kept, data._replace(steps=np.full(2, s)), k)
                 for s in range(data.steps[k] + 1)
             ]
             paths.append(np.array([first_vector(end) for end in ends]))

@@ -38,7 +38,7 @@ from fedref.teach.exercises import (
 )  # fmt: skip
 
 #: The largest relative error of a right answer, and of one that is told to be nearly right.
-EXACT, NEAR = 1e-11, 1e-4
+EXACT, ROUGH = 1e-11, 1e-4
 DIFFERS = "its numbers differ"
 IN_PLACE = (
     "which is still used: `a -= b` and `a[:] = b` change an array, `a = a - b` makes a new one"
@@ -170,15 +170,15 @@ def without_docstring(function: Any) -> list[ast.stmt]:
     return list(function.body[ast.get_docstring(function) is not None :])
 
 
-def differing_part(right: Sequence[ast.stmt], own: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+def differing_part(right: Sequence[ast.stmt], written: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
     """Return the statements that differ, from as deep inside loops as they all stand."""
 
     def alike(pairs: Any) -> int:
         return sum(1 for _ in takewhile(lambda pair: ast.dump(pair[0]) == ast.dump(pair[1]), pairs))
 
-    first = alike(zip(right, own))
-    last = min(alike(zip(right[::-1], own[::-1])), min(len(right), len(own)) - first)
-    match right[first : len(right) - last], own[first : len(own) - last]:
+    first = alike(zip(right, written))
+    last = min(alike(zip(right[::-1], written[::-1])), min(len(right), len(written)) - first)
+    match right[first : len(right) - last], written[first : len(written) - last]:
         case ([ast.For(body=body)], [ast.For(body=other)]) | (
             [ast.If(body=body)],
             [ast.If(body=other)],
@@ -319,14 +319,9 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
         return
-    if IN_PLACE not in text:
-        yield from filter(
-            None,
-            [
-                known_mistake(exercise, values)
-                or (terms_that_differ(exercise, values) if text == DIFFERS else "")
-            ],
-        )
+    words = "" if IN_PLACE in text else known_mistake(exercise, values)
+    if words or (text == DIFFERS and (words := terms_that_differ(exercise, values))):
+        yield words
     if isinstance(value, Raised):
         yield text
         return
@@ -373,9 +368,9 @@ def known_answers(exercise: Exercise) -> dict[str, str]:
         wrong = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
         if wrong != source:
             sheet.setdefault(wrong, f"this is the known mistake {mistake.name!r}: {mistake.why}")
-    slips = {source.replace(exercise.missing, f"({x})"): said for x, said in exercise.slips.items()}
-    shortest = {text: sheet[text] for text in sorted(sheet, key=len)}
-    return {f"from fedref.spec import *\n{x}": said for x, said in (slips | shortest).items()}
+    known = {source.replace(exercise.missing, f"({x})"): to for x, to in exercise.slips.items()}
+    known |= {text: sheet[text] for text in sorted(sheet, key=len)}
+    return {f"from fedref.spec import *\n{text}": words for text, words in known.items()}
 
 
 # ---- signs and factors ---------------------------------------------------------------------------
@@ -393,14 +388,14 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
             situations.append((*vectors[:2], terms, numbers_in(moment)))
     if len(situations) < 2 or not all(map(np.isrealobj, situations[0][:2])):
         return ""
-    right, own, *both = zip(*situations[:LOOKED_AT])
+    right, yours, *both = zip(*situations[:LOOKED_AT])
     terms, numbers = ({key: [d[key] for d in dicts] for key in dicts[0]} for dicts in both)
-    if all(np.abs(x - y).max() <= NEAR * np.abs(y).max() for x, y in zip(own, right)):
+    if all(np.abs(x - y).max() <= ROUGH * np.abs(y).max() for x, y in zip(yours, right)):
         return "it is right to some digits only: an approximation, or a constant that is not exact"
-    if whole := combine(own, right, {}, numbers):
+    if whole := combine(yours, right, {}, numbers):
         c = whole.terms[RIGHT]
         return "all of it has the wrong sign" if c == "-1" else f"this is {c} times what is right"
-    sums = [combine(xs, [*np.zeros_like(right)], terms, numbers) for xs in (own, right)]
+    sums = [combine(xs, [*np.zeros_like(right)], terms, numbers) for xs in (yours, right)]
     ordered = [{t: x.terms[t] for t in terms if t in x.terms} if x else {} for x in sums]
     return describe_sum(*ordered) if all(ordered) else ""
 
@@ -414,19 +409,19 @@ def numbers_in(moment: Moment) -> dict[str, float]:
     return numbers | less | each
 
 
-def describe_sum(own: Mapping[str, str], right: Mapping[str, str]) -> str:
+def describe_sum(yours: Mapping[str, str], right: Mapping[str, str]) -> str:
     """Return what differs between two sums {term: coefficient}; a term that is missing is not named.
 
     >>> describe_sum({"u": "1", "Hu": "alpha"}, {"u": "1", "Hu": "-alpha"})
     'yours is u + alpha·Hu: the sign of Hu is wrong'
     """
-    said = []
-    for term, c in own.items():
+    faults = []
+    for term, c in yours.items():
         if term not in right:
-            said.append(f"{term} does not belong there")
+            faults.append(f"{term} does not belong there")
         elif right[term].removeprefix("-") != c.removeprefix("-"):
-            said.append(f"the factor of {term} should be {right[term]}")
+            faults.append(f"the factor of {term} should be {right[term]}")
         elif right[term] != c:
-            said.append(f"the sign of {term} is wrong")
-    said += ["a term is missing"] * bool({*right} - {*own})
-    return f"yours is {sum_text(own)}" + f": {', '.join(said)}" * bool(said)
+            faults.append(f"the sign of {term} is wrong")
+    faults += ["a term is missing"] * bool({*right} - {*yours})
+    return f"yours is {sum_text(yours)}" + f": {', '.join(faults)}" * bool(faults)
