@@ -13,9 +13,9 @@ FLAGS = (
 )
 #: What the browser says of its own accord → what it complains of.
 COMPLAINTS = {
-    "Runtime.exceptionThrown": lambda said: str(said["exceptionDetails"]),
-    "Runtime.consoleAPICalled": lambda said: str(said["args"]),
-    "Log.entryAdded": lambda said: said["entry"]["text"],
+    "Runtime.exceptionThrown": "exceptionDetails",
+    "Runtime.consoleAPICalled": "args",
+    "Log.entryAdded": "entry",
 }
 
 
@@ -40,12 +40,12 @@ class Browser:
         text = b"".join(iter(lambda: self.into.read(1) or b"\0", b"\0"))
         assert text, "the browser has gone"
         message = json.loads(text)
-        method, said = message.get("method"), message.get("params", {})
+        method, params = message.get("method"), message.get("params", {})
         self.loaded |= method == "Page.loadEventFired"
         if method == "Network.requestWillBeSent":
-            self.requests.append(said["request"]["url"])
+            self.requests.append(params["request"]["url"])
         if method in COMPLAINTS:
-            self.complaints.append(COMPLAINTS[method](said))
+            self.complaints.append(str(params[COMPLAINTS[method]]))
         return message
 
     def ask(self, method, **params):
@@ -56,9 +56,9 @@ class Browser:
         assert "error" not in message, message
         return message["result"]
 
-    def look(self, width, height=900, dark=False, media=""):
+    def look(self, width, dark=False, media=""):
         """Set how the page is looked at: CSS pixels, light or dark, on screen or in print."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])

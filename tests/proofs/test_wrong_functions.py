@@ -3,8 +3,6 @@
 Wrong lines: `python -m tests.mutation --tests tests/proofs/test_proofs.py`.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -28,21 +26,6 @@ def proofs_of(name):
     """The rows of whole rounds that this algorithm has."""
     tags = {run.tag for run in runs.RUNS if run.name == name}
     return [p for p in proofs.PROOFS if p.tag in tags and f"rounds of {name}(" in p.claim]
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_rounds_of_every_algorithm_are_proved_one_by_one_and_stacked(name, monkeypatch):
-    ran = set()
-
-    def watched(algorithm, *args, work, **more):
-        ran.add((type(algorithm), work.keywords.get("stack")))
-        return rounds_run(algorithm, *args, work=work, **more)
-
-    rounds_run = runs.run_round
-    monkeypatch.setattr(runs, "run_round", watched)
-    wanted = {(ALGORITHMS[name], False), (ALGORITHMS[name], True)}
-    reports = itertools.chain(*(proof.compare_all(0) for proof in proofs_of(name)))
-    assert any(wanted <= ran for _ in reports)
 
 
 # One wrong edit of each function of each class

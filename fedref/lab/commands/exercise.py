@@ -131,7 +131,11 @@ def check(
                 code = 2
                 continue
             except (TimeoutError, ChildProcessError) as error:
-                right, lines = False, [str(error)]
+                waits = isinstance(error, TimeoutError)
+                right, lines = (
+                    False,
+                    [f"{error}{': does it wait for something? (--timeout)' * waits}"],
+                )
             print("\n".join([f"{path}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))
             code = max(code, int(not right))
     return code
