@@ -275,12 +275,11 @@ def write_cells(path: Path, cells: Cells) -> None:
     """Write a row for each cell, with a column for each seed; none where seeds were not kept."""
     width = max(len(c.values.each) for c in cells.all.values())
     heads = [*HEAD, *(f"seed #{i + 1}" for i in range(width))]
-    rows = []
-    for c in cells.all.values():
-        x = c.values
-        each = [repr(v) for v in x.each.tolist()]
-        rows.append([*c.place, c.method, c.quantity, x.mean, x.sd, x.seeds, c.note, *each])
-        rows[-1] += [""] * (width - len(each))
+    rows = (
+        [*c.place, c.method, c.quantity, c.values.mean, c.values.sd, c.values.seeds, c.note]
+        + [repr(v) for v in c.values.each.tolist()]
+        for c in cells.all.values()
+    )
     write_csv(path, heads, rows)
 
 
@@ -290,10 +289,9 @@ def read_cells(path: Path) -> Cells:
 
 
 def cell_of(row: Mapping[str, str]) -> Cell:
-    each = values_of([float(v) for k, v in row.items() if k.startswith("seed #") and v])
-    mean, sd = (float(row[k]) if row[k] else np.nan for k in ("mean", "sd"))
-    values = (
-        each if each.seeds == int(row["seeds"]) else Values(each.each, mean, sd, int(row["seeds"]))
-    )
+    values = values_of([float(v) for k, v in row.items() if k.startswith("seed #") and v])
+    if values.seeds != (seeds := int(row["seeds"])):
+        mean, sd = (float(row[k]) if row[k] else np.nan for k in ("mean", "sd"))
+        values = Values(values.each, mean, sd, seeds)
     place = row["data"], row["setting"]
     return Cell(place, row["method"], row["quantity"], values, row["note"])

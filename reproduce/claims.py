@@ -338,9 +338,9 @@ def count_verdicts(judged: Sequence[Judgement]) -> Counter[str]:
     return Counter(one.verdict for one in judged)
 
 
-def verdict_words(judged: Sequence[Judgement]) -> str:
+def verdict_words(judged: Sequence[Judgement], of: str = " ") -> str:
     """Return "holds for 2 of 3" of a single place, "holds 3, undecided 1" of several."""
     counts = count_verdicts(judged)
     if len(judged) == 1:
         return judged[0].words
-    return ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) or NOT_JUDGED
+    return ", ".join(f"{v}{of}{counts[v]}" for v in VERDICTS if counts[v]) or NOT_JUDGED

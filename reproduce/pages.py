@@ -291,10 +291,8 @@ class Headline(NamedTuple):
 
     @property
     def table_row(self) -> list[str]:
-        verdicts = claims.count_verdicts(self.judged)
-        each = ", ".join(f"{v} in {verdicts[v]}" for v in VERDICTS if verdicts[v])
-        verdict = self.judged[0].words if len(self.judged) == 1 else each
         ours = show_values(self.printed.values, self.claim.digits)
+        verdict = claims.verdict_words(self.judged, " in ")
         return [self.row["text"], self.row["paper"], ours, verdict]
 
 

@@ -1,9 +1,8 @@
 """Numbers as text, tables in Markdown, CSV files, and the page of a command beside the reports."""
 
-import csv
-import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 
 import fedref
 from fedref.boundary.files import write_atomically
+from fedref.lab.experiments import results
 from fedref.models.numerics import Array
 from reproduce.runs import git_commit
 
@@ -67,19 +67,10 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [rows[0], rule, *rows[1:]])
 
 
-def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write numbers as they are: the shortest text that reads back the same; nothing for NaN."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(
-        [heads, *([cell(x) for x in r] for r in rows)]
-    )
-    write_atomically(path, buffer.getvalue().encode())
-
-
-def cell(value: Any) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    return "" if value is None or value != value else str(value)
+    named = (dict(zip(heads, row)) for row in rows)
+    write_atomically(path, partial(results.write_csv, named, list(heads)))
 
 
 def duration(seconds: float) -> str:
