@@ -497,7 +497,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     elif isinstance(what, Mapping):
         base = with_underscores(what, "the experiment")
     elif what is None:
-        base = built_in_table(data)
+        base = built_in_table(dict(settings).get("data"))  # also that of a manifest
     elif isinstance(what, str | Path):
         base = {"name": Path(what).stem, **read(Path(what))}
     else:
@@ -508,12 +508,11 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
         return experiment_of(base.items(), settings)
 
 
-def built_in_table(data: Any = "digits") -> dict[str, Any]:
+def built_in_table(data: Any = None) -> dict[str, Any]:
     """Return the table that is run for a named data set by default, else that of the digits with it."""
-    file = files("fedref.lab.experiments") / f"{data}.toml"
-    if isinstance(data, str) and data in SOURCES and file.is_file():
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    return built_in_table()
+    name = data if isinstance(data, str) and data in SOURCES else "digits"
+    file = files("fedref.lab.experiments") / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else built_in_table()
 
 
 def data_of_manifest(settings: Table) -> list[tuple[str, Any]]:
