@@ -48,20 +48,24 @@ USUAL = {
 }
 DIGITS = {"data": "digits", "split": 'rule = "dirichlet", alpha = 1.0', "rounds": 4, "users": 12}
 DIGITS["usual"] = "\n".join(f"{x} = {{{v}}}" for v, names in USUAL.items() for x in names.split())
-TWO = {**DIGITS, "data": "two.npz", "split": 'rule = "iid"'}
-CNN = 'name = "cnn", channels = [2, 3], kernel = 2'
+TWO = {**DIGITS, "data": "synthetic-iid(users=3,features=7,classes=2)", "split": 'rule = "iid"'}
 RUNS = {
     **{name: {**DIGITS, "model": f'name = "{name}"'} for name in ("logistic", "mlp")},
     **{name: {**TWO, "model": f'name = "{name}"'} for name in ("svm", "binary-logistic")},
-    "cnn": {**DIGITS, "model": CNN, "rounds": 2, "users": 6},
+    "cnn": {
+        **DIGITS,
+        "model": 'name = "cnn", channels = [2, 3], kernel = 2',
+        "rounds": 2,
+        "users": 6,
+    },
 }
 
 
 def fedref(directory: Path, *words: str) -> None:
     """Run the command there; its output is only shown where it fails."""
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-m", "fedref", *words]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=directory, env=here, capture_output=True, text=True)
     if done.returncode not in (0, 3):  # 3: an algorithm diverged
         raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
 
@@ -69,9 +73,6 @@ def fedref(directory: Path, *words: str) -> None:
 def keep(directory: Path) -> None:
     """Run everything."""
     directory.mkdir(parents=True)
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(150, 7))
-    np.savez(directory / "two.npz", X=X, y=np.where(X @ rng.normal(size=7) > 0, 1, -1))
     for name, values in RUNS.items():
         (directory / f"{name}.toml").write_text(DOCUMENT.format(**values), encoding="utf-8")
         fedref(directory, "run", f"{name}.toml", "--out", name)
@@ -82,19 +83,17 @@ def keep(directory: Path) -> None:
 
 def hashes(root: Path) -> dict[str, str]:
     """The hash of every column of the tables, and of the arrays in each checkpoint (not of its format)."""
-    found = {}
+    kept: dict[str, object] = {}
     for path in (*root.rglob("metrics.csv"), *root.rglob("clients.csv")):
         for column, *cells in zip(*csv.reader(path.read_text("utf-8").splitlines())):
-            found[f"{path.relative_to(root)}: {column}"] = sha256(repr(cells).encode()).hexdigest()
+            kept[f"{path.relative_to(root)}: {column}"] = cells
     for path in root.rglob("checkpoints/*.ckpt"):
-        with np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2])) as arrays:
-            kept = [(arrays[name].dtype, arrays[name].shape, arrays[name].tobytes())
-                    for name in arrays.files if name != "tree"]  # fmt: skip
         name = path.stem[:-13]  # the unit, without the hash of its settings
-        found[f"{path.parent.parent.relative_to(root)}: {name}"] = sha256(
-            repr(kept).encode()
-        ).hexdigest()
-    return found
+        with np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2])) as file:
+            arrays = [file[name] for name in file.files if name != "tree"]
+        values = [(x.dtype, x.shape, x.tobytes()) for x in arrays]
+        kept[f"{path.parents[1].relative_to(root)}: {name}"] = values
+    return {name: sha256(repr(values).encode()).hexdigest() for name, values in kept.items()}
 
 
 if __name__ == "__main__":
@@ -106,6 +105,6 @@ if __name__ == "__main__":
         keep(arguments.directory)
     if arguments.compare:
         a, b = hashes(arguments.compare), hashes(arguments.directory)
-        found = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
+        found = sorted({name for name, _ in a.items() ^ b.items()})  # in one only, or not the same
         print("\n".join(found) or "nothing moved")
         sys.exit(bool(found))
