@@ -54,6 +54,7 @@ def test_its_table_is_what_fedref_run_computes(name, result):
         assert values[0, -1] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_command_prints_it():
     done = subprocess.run(
         [sys.executable, "-m", "fedref.spec"], capture_output=True, text=True, check=True
