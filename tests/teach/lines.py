@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import algorithm
-from fedref.algorithms import ALGORITHMS, apfl, fedmeta
+from fedref.algorithms import ALGORITHMS, apfl
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
@@ -102,36 +102,17 @@ def multiply(first: Any, then: Any, dot: bool) -> Any:
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)
-W, V, W_K = np.array([0.5, -0.25]), np.array([1.0, 0.5]), np.array([0.25, 0.5])
+W, V = np.array([0.5, -0.25]), np.array([1.0, 0.5])
 D = Batch(np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1]))
 D1 = Batch(np.array([[0.0, 1.0], [1.0, 1.0], [-2.0, 1.0]]), np.array([1, 1, 0]))
-D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
-#: Two clients: their parameters or gradients, the cohort, and their importances.
-WS, I = np.array([[0.5, -0.25], [1.0, 0.0]]), np.array([[0.5, 1.0], [0.25, 0.0]])
-COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), 2)
-#: The value of each parameter, by its name.
+OTHERS = [(np.array([0.5, 1.0]), W), (np.array([0.25, 0.0]), np.array([1.0, 0.0]))]
+#: The value of each parameter of what no round calls, by its name.
 VALUES: dict[str, Any] = {
-    "model": MODEL, "w": W, "w0": np.array([0.25, 0.0]), "x": np.array([0.25, 0.0]), "y": W, "v": V,
-    "w_k": W_K, "theta": WS[1], "c": I[0], "c_i": I[1], "h_k": W_K, "a": np.array([1.0]), "w_s": W,
-    "w_ref": np.array([0.25, 0.0]), "F": np.array([2.0, 0.5]), "F_old": np.array([2.0, 0.5]),
-    "p": np.array([0.25, 0.75]), "importances": I, "others": list(zip(I, WS)),
-    "D": D, "D1": D1, "D2": D2, "S": D, "Q": D1, "alpha": 0.5, "beta": 0.5, "lam": 0.5, "lr": 0.5,
-    "mu": 0.5, "delta": 0.01, "beta2": 0.75, "K": 2, "tau": 2, "steps": 1, "before": 0.75, "loss": 0.875,
-    "falls": 4, "g": V, "meta_gradient": V, "clients": (D, D1), "tr": D, "val": D1,
-    "counts": np.array([2.0, 1.0]),
-    "gradients": WS, "theta_star": WS, "u": I.sum(0), "own_u": I[1], "own_v": I[1] * WS[1],
-    "second_order": True, "learner": W, "adam": fedmeta.Adam(V, W * W, 1),
+    "model": MODEL, "w": W, "w0": np.array([0.25, 0.0]), "w_k": np.array([0.25, 0.5]), "a": np.array([1.0]),
+    "w_s": W, "w_ref": np.array([0.25, 0.0]), "F": np.array([2.0, 0.5]), "D": D, "clients": (D, D1),
+    "theta": np.array([0.25, -0.5]), "others": OTHERS, "alpha": 0.5, "lam": 0.5, "mu": 0.5,
+    "before": 0.75, "falls": 4,
 }  # fmt: skip
-#: What some functions get instead.
-OTHERS: dict[str, list[dict[str, Any]]] = {
-    "adapt_mu": [{}, {"loss": 0.625}],
-    "weighted_mean": [{"w": WS}],
-    "meta_sgd_gradient": [{"alpha": np.array([0.5, 0.25])}],
-    "penalty_gradient": [{"theta": W_K, "v": (I * WS).sum(0)}],
-    "adagrad": [{"delta": W}],
-    "adam": [{"delta": W}],
-    "penalty": [{"theta": np.array([0.25, -0.5])}],
-}
 #: One feature, three classes; the SVM's labels are −1 and 1.
 LINEAR = [
     (MODEL, W, V, D),
@@ -143,22 +124,27 @@ LINEAR = [
 
 
 def calls_of(equation: Equation) -> Iterator[Callable[[], Any]]:
-    """Yield calls that may run an equation's line: of its function, or two rounds with its method."""
-    owner, _, name = equation.function.__qualname__.rpartition(".")
-    kind = getattr(module_of(equation), owner) if owner else None
-    if kind is None:
-        yield from (partial(call, equation, VALUES | other) for other in OTHERS.get(name, [{}]))
-    elif issubclass(kind, algorithm.Algorithm):
-        labels = (label for label, cls in ALGORITHMS.items() if issubclass(cls, kind))
-        with patch.object(pictures, "run_clients", partial(run_clients, stack=False)):
-            yield partial(pictures.play_rounds, pictures.make_algorithm(next(labels), {}), 2)
-    else:
-        for model, w, v, batch in LINEAR:
-            squared = getattr(model, "squared", None) == ("squared" in equation.tag)
-            if isinstance(model, kind) and ("hinge" not in equation.tag or squared):
-                z = model.logits(w, batch.X)
-                values = {"self": model, "w": w, "v": v, "D": batch, "z": z, "y": batch.y}
-                yield partial(call, equation, values)
+    """Yield calls that may run an equation's line: two rounds of its file's algorithms, or the function."""
+    module, (owner, _, _) = module_of(equation), equation.function.__qualname__.rpartition(".")
+    kind = getattr(module, owner, algorithm.Algorithm)
+    if issubclass(kind, algorithm.Algorithm):
+        labels = [name for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__]
+        for label in labels or ["fedavg"]:
+            for settings in ({}, {"server": "adam"} if "fedmeta" in label else {}):
+                it = pictures.make_algorithm(label, settings)
+                if isinstance(it, kind):
+                    with patch.object(pictures, "run_clients", partial(run_clients, stack=False)):
+                        yield partial(pictures.play_rounds, it, 2)
+        if not owner:
+            yield from (partial(call, equation, VALUES | {"loss": x}) for x in (0.875, 0.625))
+        return
+    for model, w, v, batch in LINEAR:
+        squared = getattr(model, "squared", None) == ("squared" in equation.tag)
+        if isinstance(model, kind) and ("hinge" not in equation.tag or squared):
+            z = model.logits(w, batch.X)
+            yield partial(
+                call, equation, {"self": model, "w": w, "v": v, "D": batch, "z": z, "y": batch.y}
+            )
 
 
 def call(equation: Equation, values: Mapping[str, Any]) -> Any:
@@ -166,7 +152,6 @@ def call(equation: Equation, values: Mapping[str, Any]) -> Any:
     wanted = inspect.signature(equation.function).parameters.values()
     named = {p.name: values[p.name] for p in wanted if p.kind == p.KEYWORD_ONLY}
     given = [values[p.name] for p in wanted if p.kind == p.POSITIONAL_OR_KEYWORD]
-    given += [values["D"] for p in wanted if p.kind == p.VAR_POSITIONAL]
     return equation.function(*given, **named)
 
 

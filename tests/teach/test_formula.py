@@ -24,13 +24,13 @@ EVALUATED = [*(equation for equation in source.equations() if equation.formula),
 def test_a_formula_gives_what_its_line_computes_and_with_a_wrong_sign_does_not(equation):
     got, expected = compute_both(equation)
     assert np.shape(got) == np.shape(expected)
-    assert np.max(np.abs(expected)) > 0.01
+    assert np.max(np.abs(expected)) > 1e-4  # the smallest: Adam's v, a hundredth of a square
     np.testing.assert_allclose(got, expected, rtol=1e-12)
     turned = equation.formula.translate(str.maketrans("+−", "−+"))
     if turned != equation.formula and not re.search(r"(^|\(|/ ?)\+", turned):
         with np.errstate(all="ignore"):
             wrong = compute_both(equation._replace(formula=turned))[1]
-        assert not np.allclose(got, wrong, rtol=1e-3)
+        assert not np.allclose(got, wrong, rtol=1e-3, atol=0)
 
 
 def test_every_equation_can_be_read_and_has_its_words():
