@@ -296,21 +296,17 @@ def value(claim: Claim, cells: Cells, place: Place, label: str, spec: Spec) -> V
         return kept  # where the difference alone was kept
     own = cells.get(place, method, claim.quantity)
     others = [cells.get(there, m, claim.than or claim.quantity) for m in to]
-    known = [x for x in others if x is not None]
-    if own is None or len(known) < len(to):
-        return None
-    if not to and claim.sign > 0:
-        return own
-    n = min(x.seeds for x in (own, *known))  # the same seeds: an ablation may have the first alone
-    if not all(x.has_seeds for x in (own, *known)):
+    terms = [x for x in (own, *others) if x is not None]
+    if len(terms) <= len(to) or not to:
+        return own if not to else None
+    n = min(x.seeds for x in terms)  # the same seeds: an ablation may have the first alone
+    if not all(x.has_seeds for x in terms):
         return Values(np.zeros(0), np.nan, np.nan, n)  # not to be said of rounded numbers
-    mine = own.each[:n]
-    if not to:
-        return values_of(-mine)
-    other = claim.sign * np.max([claim.sign * x.each[:n] for x in known], 0)
+    mine, *theirs = (claim.sign * x.each[:n] for x in terms)
+    best = np.max(theirs, 0)
     if not claim.times:
-        return values_of(claim.sign * (mine - other))
-    over, under = (mine, other) if claim.sign > 0 else (other, mine)
+        return values_of(mine - best)
+    over, under = (mine, best) if claim.sign > 0 else (-best, -mine)
     return values_of(np.divide(over, under, out=np.full(n, np.nan), where=under > 0))
 
 

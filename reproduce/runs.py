@@ -136,18 +136,18 @@ def read_runtime(directory: Path) -> dict[str, Any]:
 def git_commit() -> str:
     """Return the commit of the checkout, "+ changes" if files differ from it."""
     root = PAPERS.parents[1]
+    top, head = git(root, "rev-parse", "--show-toplevel"), git(root, "rev-parse", "HEAD")
+    if not head or not os.path.samefile(top, root):
+        return "unknown"  # installed somewhere inside another project
+    ours = ("fedref", "reproduce/*.py", "reproduce/papers/*.toml")
+    changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", *ours)
+    return head[:10] + " + changes" * bool(changed)
 
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=30
-        )
-        return done.stdout.strip()
 
+def git(folder: Path, *words: str) -> str:
+    """Return what git says of a folder, "" if it says nothing or is not there."""
+    command = ["git", "-C", str(folder), *words]
     try:
-        if not os.path.samefile(git("rev-parse", "--show-toplevel"), root):
-            return "unknown"  # installed somewhere inside another project
-        ours = ("fedref", "reproduce/*.py", "reproduce/papers/*.toml")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", *ours)
-        return git("rev-parse", "HEAD")[:10] + (" + changes" if changed else "")
+        return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return ""

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from fedref.boundary.files import write_atomically
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.suite import first_line
 from reproduce.peers.measure import measure_rows
+from reproduce.runs import git
 from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
@@ -116,12 +116,7 @@ def find_project(project: dict[str, Any], checkout: Path | None) -> tuple[bool, 
             return False, "not installed"
     if checkout is None:
         return False, f"needs --checkout {project['name']}=DIR"
-    asked = ["git", "-C", str(checkout), "rev-parse", "--short=10", "HEAD"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return True, "commit unknown"
-    return True, done.stdout.strip()
+    return True, git(checkout, "rev-parse", "--short=10", "HEAD") or "commit unknown"
 
 
 def run_adapter(project: dict[str, Any], checkout: Path | None) -> Any:
