@@ -51,6 +51,7 @@ from fedref.judge.compare import KINK, ROUNDING, compare, difference, is_clear, 
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
+from fedref.sampling import PADDING
 
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
 SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
@@ -618,24 +619,26 @@ def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
     rows : the order of rows in a batch. padding : more of it.
     clients : their numbers, and so the order in which they are added.
     """
-    algorithm, states = trace.algorithm, list(trace.run(False))
-    others: dict[str, Any] = {"rows": _turn_rows(trace), "padding": _pad(trace)}
-    others["clients"] = _renumber(trace)
-    found = {name: list(other.run(False)) for name, other in others.items()}
-    alone = algorithm.stops_early
-    found["stack"] = states if alone else list(trace.run(True))
-    found["threads"] = list(trace.run(not alone, threads=2))
+    states, alone = list(trace.run(False)), trace.algorithm.stops_early
+    changed = {
+        "rows": _with_rows(trace, lambda rows: rows[..., ::-1]),
+        "padding": _with_rows(
+            trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=PADDING)
+        ),
+        "clients": _renumber(trace),
+    }
+    runs = {name: other.run(False) for name, other in changed.items()}
+    runs |= {"stack": trace.run(not alone), "threads": trace.run(not alone, threads=2)}
     last, reports = len(trace.offsets) - 2, dict[str, Report]()
-    for name, run in found.items():
+    for name, run in runs.items():
         turned = name == "clients"
         pairs = [
             ((ours.server, *ours.clients.values()),
              (theirs.server, *(theirs.clients[last - k if turned else k] for k in ours.clients)))
             for ours, theirs in zip(states, run, strict=True)
         ]  # fmt: skip
-        reports[name] = Report(
-            _error_of_states(trace.w, pairs), bound=bound if name in others else 0
-        )
+        error = _error_of_states(trace.w, pairs)
+        reports[name] = Report(error, bound=bound if name in changed else 0)
     return reports
 
 
@@ -654,29 +657,15 @@ def _with_rows(trace: Any, change: Callable[[Array], Array]) -> Any:
     return trace._replace(plans=tuple(plans))
 
 
-def _turn_rows(trace: Any) -> Any:
-    return _with_rows(trace, lambda rows: rows[..., ::-1])
-
-
-def _pad(trace: Any) -> Any:
-    return _with_rows(
-        trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=-1)
-    )
-
-
 def _renumber(trace: Any) -> Any:
     """Return the trace with its last client first."""
     N = len(trace.offsets) - 1
     rows = [np.arange(*trace.offsets[k : k + 2]) for k in reversed(range(N))]
-    order = np.concatenate(rows)
-    plans = [
-        p._replace(
-            **{n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)},
-            rows={role: x[::-1] for role, x in p.rows.items()},
-        )
-        for p in trace.plans
-    ]
-    plans = [p._replace(clients=N - 1 - p.clients) for p in plans]
+    order, plans = np.concatenate(rows), list[Any]()
+    for p in trace.plans:
+        turned = {n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)}
+        turned["clients"] = N - 1 - turned["clients"]
+        plans.append(p._replace(**turned, rows={role: x[::-1] for role, x in p.rows.items()}))
     offsets = np.cumsum([0, *map(len, rows)])
     return trace._replace(X=trace.X[order], y=trace.y[order], offsets=offsets, plans=tuple(plans))
 

@@ -218,26 +218,18 @@ def algorithms(*names: str | type[AnyAlgorithm], **fixed: Any) -> Strategy:
 
 
 @st.composite
-def federations(
-    draw: Draw, model: Model, clients: int = 3, most: int = 3, test: int = 1
-) -> Federation:
-    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
-    each = st.tuples(rows(model, 1, most), rows(model, 0, test))
-    N = draw(upto(clients))
-    drawn = [draw(each) for _ in range(N)]
-    parts = [
-        part for one in zip(*drawn) for part in one
-    ]  # the training rows of all, then the others
+def federations(draw: Draw, model: Model, clients: int = 3, most: int = 3) -> Federation:
+    """Draw 1 to `clients` clients of 1 to `most` training rows each; there are no test rows."""
+    parts = [draw(rows(model, 1, most)) for _ in range(draw(upto(clients)))]
     X, y = (np.concatenate(x) for x in zip(*parts))
-    ends = np.cumsum([0, *(len(y) for _, y in parts)])
-    index = np.arange(len(y))
-    train = Part(index[: ends[N]], ends[: N + 1])
-    return federation_of(model, X, y, train, Part(index[ends[N] :], ends[N:] - ends[N]))
+    return federation_of(model, X, y, np.cumsum([0, *(len(y) for _, y in parts)]))
 
 
-def federation_of(model: Model, X: Array, y: Array, train: Part, test: Part) -> Federation:
-    """Return these rows, divided over clients, as data that fit the model."""
+def federation_of(model: Model, X: Array, y: Array, offsets: Array) -> Federation:
+    """Return these rows as clients' training rows: client k has those from offsets[k] to offsets[k+1]."""
     words = tuple(f"w{i}" for i in range(getattr(model, "vocabulary", 0)))
+    index = np.arange(len(y))
+    train, test = Part(index, offsets), Part(index[:0], 0 * offsets)
     return Federation(Source(X, y, vocabulary=words or None), train, test)
 
 
@@ -284,13 +276,6 @@ class Trace(NamedTuple):
     plans: tuple[Plan, ...]
     losses: tuple[float, ...]
 
-    @property
-    def federation(self) -> Federation:
-        """The clients as data of a run, without test rows."""
-        n, none = np.arange(len(self.y)), np.zeros(len(self.offsets), int)
-        train, test = Part(n, self.offsets), Part(n[:0], none)
-        return federation_of(self.model, self.X, self.y, train, test)
-
     def rounds(self) -> Iterator[list[spec.Client]]:
         """Yield each round as the specification takes it; stragglers are gone if they are dropped."""
         data = {"X": self.X, "y": self.y, "offsets": self.offsets}
@@ -301,7 +286,7 @@ class Trace(NamedTuple):
     def run(self, stack: bool | None = None, threads: int = 1) -> Iterator[State]:
         """Yield fedref's state after each round; stack, threads : as in `run_clients`."""
         work = partial(run_clients, stack=stack, threads=threads)
-        federation = self.federation
+        federation = federation_of(self.model, self.X, self.y, self.offsets)
         state = State(self.algorithm.initial(self.model, self.w), {})
         for plan, loss in zip(self.plans, self.losses):
             before = state
@@ -322,7 +307,7 @@ def traces(
     that cross a kink or a threshold, and states that are rounding alone.
     """
     a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
-    fed = draw(federations(m, clients, most=6, test=0))
+    fed = draw(federations(m, clients, most=6))
     X, y, offsets = fed.source.X, fed.source.y, fed.train.offsets
     sizes, turns = fed.train.sizes.tolist(), range(draw(upto(rounds)))
     drawn = tuple(draw(plans(a.roles, sizes, t)) for t in turns)

@@ -2,60 +2,27 @@
 
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedref import checks, strategies
+from fedref import checks, spec, strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.errors import ConfigError
-from fedref.judge.answer import RUNS, name_state, risk
-from fedref.judge.answer import settings as settings_of
+from fedref.conformance import drawn, suite
+from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.models import MLP, BinaryLogistic, LinearSVM, Logistic
 
-NAMES = {cls: name for name, cls in ALGORITHMS.items()}
 slow_draws = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], derandomize=True,
     max_examples=12,
 )  # fmt: skip
-
-
-def specification(trace):
-    """The specification's generator of a trace, as `checks.check_rounds` takes it."""
-    a, name = trace.algorithm, NAMES[type(trace.algorithm)]
-    names, run = RUNS[name]
-    h = SimpleNamespace(**asdict(a), shapes=[p.shape for p in trace.model.unpack(trace.w)])
-    N = len(trace.offsets) - 1
-
-    def generator(f, w, rounds):
-        here = [t for t, clients in enumerate(trace.rounds()) if clients]
-        losses = iter([trace.losses[t] for t in here])
-        for state in run(f, w, rounds, settings_of(name, h, N, losses)):
-            named = name_state(names, state)
-            server, own = named["server"], named["clients"]
-            if getattr(a, "server", "") == "sgd":
-                server = {n: x for n, x in server.items() if n in ("theta", "alpha")}
-            if "renew" in server:
-                server.pop("renew")
-            yield *server.values(), {k: tuple(kept.values()) for k, kept in own.items()}
-
-    return generator
-
-
-def check(trace):
-    a = trace.algorithm
-    with np.errstate(all="ignore"):  # a γ of 0/0
-        try:
-            return checks.check_rounds(a, specification(trace), trace, f=risk(trace.model))
-        except NotImplementedError:  # a server that weighs by samples alone
-            return assume(False)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -64,8 +31,9 @@ def check(trace):
 def test_rounds_are_the_specification_s(name, data):
     """One by one, stacked and on threads, to the bit; and no order or padding matters."""
     trace = data.draw(strategies.traces(strategies.algorithms(name)))
-    report = check(trace)
-    assert report.ok, report.where
+    for backend in (LOOP, STACK):
+        graded = drawn.judge(suite.InProcess(backend), drawn.case_of(trace, name), "float64")
+        assert graded is None or graded.result.status == suite.PASSED, drawn.by_hand(graded)
     assert [part for part, r in checks.check_invariance(trace).items() if not r.ok] == []
 
 
@@ -128,28 +96,22 @@ class Wrong(FedProx):
         return super().step(model, sent._replace(mu=2 * sent.mu), local, *batches)
 
 
-def fedprox_of(lr, mu):
-    """FedProx as a reader writes it."""
-
-    def rounds_of(f, w, rounds):
-        for clients in rounds:
-            ws, n = [], []
-            for client in clients:
-                w_k = w
-                for (D,) in client.steps:
-                    w_k = w_k - lr * (f.grad(w_k, D) + mu * (w_k - w))
-                ws.append(w_k)
-                n.append(client.draws * len(client.data.y))
-            w = np.average(ws, axis=0, weights=n)
-            yield w
-
-    return rounds_of
+def fedprox(f, w, rounds):
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_k = w
+            for (D,) in client.steps:
+                w_k = w_k - 0.5 * (f.grad(w_k, D) + w_k - w)
+            ws.append(w_k)
+        w = spec.average(spec.sample_weights(clients), ws)
+        yield w
 
 
 def test_a_wrong_algorithm_shrinks_to_a_few_numbers():
     right, wrong = FedProx(lr=0.5, mu=1.0), Wrong(lr=0.5, mu=1.0)
-    assert checks.check_rounds(right, fedprox_of(0.5, 1.0)).ok
-    report = checks.check_rounds(wrong, fedprox_of(0.5, 1.0))
+    assert checks.check_rounds(right, fedprox).ok
+    report = checks.check_rounds(wrong, fedprox)
     assert not report.ok
     assert report.where.startswith("round 0, w: got ")
     assert "BinaryLogistic(features=1" in report.where
@@ -170,13 +132,13 @@ class Loses(FedAvg):
 def test_what_clients_keep_is_compared():
     def keeps(own):
         def rounds_of(f, w, rounds):
-            for after in fedprox_of(0.05, 0.0)(f, w, rounds):
+            for after in spec.fedavg(f, w, rounds, 0.05):
                 yield after, own
 
         return rounds_of
 
-    drawn = strategies.traces(Loses())
-    trace = strategies.smallest(drawn, lambda t: not t.plans[0].straggler.any(), 50)
+    some = strategies.traces(Loses())
+    trace = strategies.smallest(some, lambda t: not t.plans[0].straggler.any(), 50)
     (k,) = trace.plans[0].clients
     assert checks.check_rounds(Loses(), keeps({k: 2.0}), trace).ok
     assert "client 0 keeps" in checks.check_rounds(Loses(), keeps({k: 1.0}), trace).where
@@ -215,8 +177,8 @@ def test_each_property_of_a_model_can_fail(part, change):
 )
 def test_each_property_of_rounds_can_fail(part, step):
     wrong = type("Wrong", (FedAvg,), {"step": step})()
-    drawn = strategies.traces(wrong, BinaryLogistic(1), kinks=True)
-    found = strategies.smallest(drawn, lambda t: not checks.check_invariance(t)[part].ok, 200)
+    some = strategies.traces(wrong, BinaryLogistic(1), kinks=True)
+    found = strategies.smallest(some, lambda t: not checks.check_invariance(t)[part].ok, 200)
     assert found is not None
 
 
@@ -225,16 +187,16 @@ def test_the_order_of_clients_can_matter():
         return server._replace(w=uploads[0])
 
     wrong = type("First", (FedAvg,), {"combine": combine})()
-    drawn = strategies.traces(wrong, BinaryLogistic(1))
-    found = strategies.smallest(drawn, lambda t: not checks.check_invariance(t)["clients"].ok, 200)
+    some = strategies.traces(wrong, BinaryLogistic(1))
+    found = strategies.smallest(some, lambda t: not checks.check_invariance(t)["clients"].ok, 200)
     assert len(found.plans) == 1
     assert len(found.offsets) == 3  # two clients
 
 
 def test_a_limit_that_is_none_is_found():
     one, other = FedProx(mu=0.5, drop=True), FedAvg()
-    drawn = strategies.traces(one)
-    assert strategies.smallest(drawn, lambda t: not checks.check_limit(one, other, t).ok, 200)
+    some = strategies.traces(one)
+    assert strategies.smallest(some, lambda t: not checks.check_limit(one, other, t).ok, 200)
 
 
 # ---- what is drawn -------------------------------------------------------------------------------
@@ -246,8 +208,8 @@ def test_points_on_a_kink_are_drawn_on_request_alone():
     def on_kink(p):
         return (p.model.unpack(p.w)[0] * p.D.X + p.model.unpack(p.w)[1] == 0).any()
 
-    drawn = strategies.problems(st.just(model))
-    assert strategies.smallest(drawn, on_kink, 300) is None
+    some = strategies.problems(st.just(model))
+    assert strategies.smallest(some, on_kink, 300) is None
     assert strategies.smallest(strategies.problems(st.just(model), kinks=True), on_kink, 300)
     hinge = strategies.problems(st.just(LinearSVM(1, bias=False)))
     assert strategies.smallest(hinge, lambda p: (p.D.y * (p.D.X @ p.w) == 1).any(), 300) is None
@@ -268,18 +230,18 @@ def test_points_on_a_kink_are_drawn_on_request_alone():
     ids=lambda x: x if isinstance(x, str) else "",
 )  # fmt: skip
 def test_every_event_of_a_round_is_drawn(event, happens):
-    drawn = strategies.traces(strategies.algorithms("fedmeta-maml"), BinaryLogistic(1))
-    assert strategies.smallest(drawn, happens, 300) is not None
+    some = strategies.traces(strategies.algorithms("fedmeta-maml"), BinaryLogistic(1))
+    assert strategies.smallest(some, happens, 300) is not None
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_hyperparameters_reach_every_choice(name):
     """None is out of its bounds, or the algorithm would be refused."""
-    drawn = strategies.algorithms(name)
+    some = strategies.algorithms(name)
     choices = ALGORITHMS[name].choices | {"drop": (True, False)}
     for field, words in choices.items():
         for word in words:
-            assert strategies.smallest(drawn, lambda a: getattr(a, field) == word, 100)  # noqa: B023
+            assert strategies.smallest(some, lambda a: getattr(a, field) == word, 100)  # noqa: B023
 
 
 def test_real_targets_and_weights():
@@ -309,10 +271,10 @@ def test_a_wrong_name_is_named(call, message):
 
 
 def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
-    drawn = strategies.arrays(8)
-    whole = strategies.smallest(drawn, lambda x: x.sum() > 3, 200)
+    some = strategies.arrays(8)
+    whole = strategies.smallest(some, lambda x: x.sum() > 3, 200)
     assert sorted(whole) == [0, 0, 0, 0, 0, 0, 1.5, 2.0]
-    at_once = strategies.smallest(drawn, lambda x: x.sum() > 3, 200, seconds=0.0)
+    at_once = strategies.smallest(some, lambda x: x.sum() > 3, 200, seconds=0.0)
     assert at_once.sum() > 3
     assert np.count_nonzero(at_once) > np.count_nonzero(whole)
 

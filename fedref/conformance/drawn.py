@@ -24,6 +24,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedmeta import MetaSGD
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
@@ -35,7 +36,7 @@ from fedref.judge.compare import FEW_DIGITS, KINK, difference, is_clear, is_conv
 from fedref.strategies import Draw, Trace, arrays
 
 #: Variant of the meta-gradient → the names of its inputs.
-INPUTS = {name: [*signature(f).parameters][2:] for name, f in VARIANTS.items()}
+INPUTS = {name: [*signature(f).parameters][2:] for name, (_, f) in VARIANTS.items()}
 #: Function → the algorithms of its cases ("" for a derivative). The others need a run's state.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "loss": ("",), "grad": ("",), "hvp": ("",), "dissimilarity": ("",), "meta_gradient": tuple(INPUTS),
@@ -48,8 +49,6 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
-#: What the server has adapted or learned when a round begins: the specification takes it up from there.
-LEARNED = "alpha", "mu"
 EPS = float(np.finfo(float).eps)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
@@ -69,15 +68,19 @@ def algorithms(name: str, call: str) -> Any:
 
 
 def server_of(draw: Draw, algorithm: Any, model: Any) -> dict[str, Any]:
-    """Draw the server's state in the middle of a run, by the names of cases.
-
-    Its vectors are any: Meta-SGD's α has an entry for each parameter. An adaptive μ is not the first.
-    """
+    """Draw the server's state in the middle of a run, by the names of cases; its vectors are any."""
     start = serialise.initial_server(algorithm, model, np.zeros(model.d))
     state = serialise.dump_state(start, np.float64)
+    state = {n: draw(arrays(model.d)) if x.shape == (model.d,) else x for n, x in state.items()}
+    return state | learned(draw, algorithm, model)
+
+
+def learned(draw: Draw, algorithm: Any, model: Any) -> dict[str, Any]:
+    """Draw what the server has learned or adapted so far: Meta-SGD's α, of which no two entries need be
+    equal, and FedProx's μ."""
     if getattr(algorithm, "adaptive_mu", False):
-        state["mu"] = np.array(draw(st.sampled_from(strategies.RATES)))
-    return {n: draw(arrays(model.d)) if x.shape == (model.d,) else x for n, x in state.items()}
+        return {"mu": np.array(draw(st.sampled_from((*strategies.RATES, 0.05))))}
+    return {"alpha": draw(arrays(model.d))} if isinstance(algorithm, MetaSGD) else {}
 
 
 def batch_of(D: Any) -> dict[str, Any]:
@@ -89,12 +92,8 @@ def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
         t = draw(traces(name))
-        case = case_of(t, name)
-        begun = server_of(draw, t.algorithm, t.model)
-        moved = {f"state.server.{n}": x for n, x in begun.items() if n in LEARNED}
-        return case._replace(
-            inputs=case.inputs | {n: x for n, x in moved.items() if n in case.inputs}
-        )
+        case, own = case_of(t, name), learned(draw, t.algorithm, t.model)
+        return case._replace(inputs=case.inputs | {f"state.server.{n}": x for n, x in own.items()})
     model = draw(strategies.models(*(MODELS if name else ())))
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()

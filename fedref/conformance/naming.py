@@ -21,6 +21,7 @@ from fedref.conformance.variations import Variation, find_variation
 from fedref.judge import Case, find_combination
 from fedref.judge.answer import try_answer
 from fedref.judge.compare import compare, difference
+from fedref.judge.terms import tell
 from fedref.models.numerics import Array
 
 #: A mistake explains outputs that differ from its own by less than this, relatively, or the tolerance.
@@ -281,17 +282,11 @@ def tell_number(c: float, case: Case) -> str:
     >>> tell_number(2 / 3, case), tell_number(-0.35, case), tell_number(2 ** 0.5, case)
     ('2/3', '-1/2·mu', '1.41421')
     """
-    known = {"": 1.0} | {
-        f"·{name}": float(x)
-        for name, x in [*case.hyper.items(), ("l2", case.model["l2"])]
-        if type(x) is float and x and x != 1
-    }
-    for most in (4, 100):
-        for name, x in known.items():
-            simple = Fraction(c / x).limit_denominator(most)
-            if abs(c / x - simple) < 1e-7 * abs(c / x):
-                return f"{simple}{name}" if simple != 1 or not name else name[1:]
-    return f"{c:.6g}"
+    known = {**case.hyper, "l2": case.model["l2"]}
+    known = {name: x for name, x in known.items() if type(x) is float and x and x != 1}
+    q = Fraction(c).limit_denominator(100)
+    exact = str(q) if abs(c - q) < 1e-7 * abs(c) else f"{c:.6g}"
+    return tell(c, constants=known) or exact
 
 
 def places_of(wrong: Array, case: Case) -> str:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedref.conformance import vectors
 from fedref.conformance.errata import MISTAKES
@@ -116,28 +116,20 @@ def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[
     return lines, [r for r in results if r.case not in failing]
 
 
-class Citation(NamedTuple):
-    """A report in one line: the vectors, the backend that they judged, the outcome and the date."""
-
-    vectors: int
-    index_sha256: str
-    backend: str
-    backend_version: str
-    dtype: str
-    passed: int
-    failed: int
-    not_offered: int
-    date: str
-
-
-def cite_results(results: Sequence[Result], backend: str, dtype: str) -> Citation:
+def cite_results(results: Sequence[Result], backend: str, dtype: str) -> dict[str, Any]:
     """Return the results in the one line that a paper or a README may cite."""
-    counts = Counter(result.status for result in results)
     index = sha256((vectors.folder() / "index.json").read_bytes()).hexdigest()
-    return Citation(
-        vectors.VERSION, index[:16], backend, find_version(backend), dtype,
-        counts[PASSED], counts[FAILED], counts[NOT_OFFERED], date.today().isoformat(),
-    )  # fmt: skip
+    return {
+        "vectors": vectors.VERSION, "index_sha256": index[:16], "backend": backend,
+        "backend_version": find_version(backend), "dtype": dtype, **count(results),
+        "date": date.today().isoformat(),
+    }  # fmt: skip
+
+
+def count(results: Sequence[Result]) -> dict[str, int]:
+    """Return how many passed, failed, and were not offered."""
+    counts = Counter(result.status for result in results)
+    return {status.replace(" ", "_"): counts[status] for status in (PASSED, FAILED, NOT_OFFERED)}
 
 
 def find_version(backend: str) -> str:
@@ -162,10 +154,9 @@ def find_version(backend: str) -> str:
 def report_json(results: Sequence[Result], backend: str, dtype: str) -> str:
     """Return the verdict on every case as JSON; its last line is the citation."""
     head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
-    counts = Counter(result.status for result in results)
-    head |= {"passed": counts[PASSED], "failed": counts[FAILED], "not_offered": counts[NOT_OFFERED]}
+    head |= count(results)
     fields = [name for name in Result._fields if name != "outputs"]
     head |= {"results": [{name: getattr(result, name) for name in fields} for result in results]}
     text = json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}")
-    citation = json.dumps(cite_results(results, backend, dtype)._asdict(), ensure_ascii=False)
+    citation = json.dumps(cite_results(results, backend, dtype), ensure_ascii=False)
     return f'{text},\n "cite": {citation}}}'

@@ -5,7 +5,7 @@ the cases' names and calls the specification. A known mistake may be an edit of 
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -76,11 +76,6 @@ def batch(D: Values) -> spec.Batch:
     return weighted
 
 
-def batches(D: Values) -> list[spec.Batch]:
-    """Return a stack of batches one by one."""
-    return [spec.Batch(*pair) for pair in zip(D["X"], D["y"])]
-
-
 def risk(model: Any) -> spec.Risk:
     """Return f(w; D) of a model."""
     loss = spec.cross_entropy
@@ -134,50 +129,36 @@ def dissimilarity(_: str, f: spec.Risk, h: Any, w: Array, clients: Any) -> Value
 
 
 def meta_gradient(variant: str, f: spec.Risk, h: Any, **inputs: Any) -> Values:
-    return VARIANTS[variant](f, h, **inputs)
+    names, gradient = VARIANTS[variant]
+    values = gradient(f, h, **{name: to_batches(x) for name, x in inputs.items()})
+    return dict(zip(names.split(), values)) if " " in names else {names: values}
 
 
-def per_fedavg(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
-    at = f, w, batch(D), batch(D1), batch(D2), h.alpha
-    return {"meta_gradient": spec.meta_gradient(*at)}
+def to_batches(x: Any) -> Any:
+    """Return {"X", "y"} as a batch, or a stack of them one by one; anything else as it is."""
+    if not isinstance(x, Mapping):
+        return x
+    return batch(x) if x["y"].ndim == 1 else [spec.Batch(*pair) for pair in zip(x["X"], x["y"])]
 
 
-def per_fedavg_fo(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values) -> Values:
-    return {"meta_gradient": spec.meta_gradient_fo(f, w, batch(D), batch(D1), None, h.alpha)}
-
-
-def per_fedavg_hf(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
-    at = f, w, batch(D), batch(D1), batch(D2), h.alpha
-    return {"meta_gradient": spec.meta_gradient_hf(*at, h.delta)}
-
-
-def per_fedavg_steps(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
-    at = f, w, batches(D), batch(D1), batches(D2), h.alpha
-    return {"meta_gradient": spec.meta_gradient_steps(*at)}
-
-
-def maml(f: spec.Risk, h: Any, theta: Array, S: Values, Q: Values) -> Values:
-    return {"g_theta": spec.maml(f, theta, batch(S), batch(Q), h.alpha, h.inner_steps)}
-
-
-def fomaml(f: spec.Risk, h: Any, theta: Array, S: Values, Q: Values) -> Values:
-    return {"g_theta": spec.fomaml(f, theta, batch(S), batch(Q), h.alpha, h.inner_steps)}
-
-
-def meta_sgd(f: spec.Risk, h: Any, theta: Array, alpha: Array, S: Values, Q: Values) -> Values:
-    x = np.stack([theta, alpha])
-    g_theta, g_alpha = spec.meta_sgd(f, x, batch(S), batch(Q), h.inner_steps)
-    return {"g_theta": g_theta, "g_alpha": g_alpha}
-
-
-def fedmaml(f: spec.Risk, h: Any, theta: Array, tr: Values, val: Values) -> Values:
-    return {"g": spec.maml(f, theta, batch(tr), batch(val), h.alpha, h.inner_steps)}
-
-
-VARIANTS: dict[str, Callable[..., Values]] = {
-    "per-fedavg": per_fedavg, "per-fedavg-fo": per_fedavg_fo, "per-fedavg-hf": per_fedavg_hf,
-    "per-fedavg-steps": per_fedavg_steps, "fedmeta-maml": maml, "fedmeta-fomaml": fomaml,
-    "fedmeta-sgd": meta_sgd, "fedmaml": fedmaml,
+#: Variant → the names of its outputs, and the specification's function of the case's inputs.
+VARIANTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "per-fedavg": ("meta_gradient", lambda f, h, w, D, D1, D2: spec.meta_gradient(
+        f, w, D, D1, D2, h.alpha)),
+    "per-fedavg-fo": ("meta_gradient", lambda f, h, w, D, D1: spec.meta_gradient_fo(
+        f, w, D, D1, None, h.alpha)),
+    "per-fedavg-hf": ("meta_gradient", lambda f, h, w, D, D1, D2: spec.meta_gradient_hf(
+        f, w, D, D1, D2, h.alpha, h.delta)),
+    "per-fedavg-steps": ("meta_gradient", lambda f, h, w, D, D1, D2: spec.meta_gradient_steps(
+        f, w, D, D1, D2, alpha=h.alpha)),
+    "fedmeta-maml": ("g_theta", lambda f, h, theta, S, Q: spec.maml(
+        f, theta, S, Q, h.alpha, h.inner_steps)),
+    "fedmeta-fomaml": ("g_theta", lambda f, h, theta, S, Q: spec.fomaml(
+        f, theta, S, Q, h.alpha, h.inner_steps)),
+    "fedmeta-sgd": ("g_theta g_alpha", lambda f, h, theta, alpha, S, Q: spec.meta_sgd(
+        f, np.stack([theta, alpha]), S, Q, h.inner_steps)),
+    "fedmaml": ("g", lambda f, h, theta, tr, val: spec.maml(
+        f, theta, tr, val, h.alpha, h.inner_steps)),
 }  # fmt: skip
 
 # ---- rounds --------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ def measure_condition(
 
 
 def is_convention(error: float | None, condition: float) -> bool:
-    """Return whether another slope at the kinks can explain an error: twice the answer, or its jump there."""
-    return error is not None and error <= 2 * max(1.0, condition * STEP)
+    """Return whether other slopes at kinks can explain an error: 4 times the answer, or its jump."""
+    return error is not None and error <= 4 * max(1.0, condition * STEP)
 
 
 def tolerance(condition: float) -> dict[str, float]:

@@ -420,18 +420,8 @@ def test_another_convention_passes_at_a_kink_and_any_number_does_not():
         for name in case.catches:
             if name.startswith(("ReLU′", "ELU″", "ties of", "the hinge's slope")):
                 assert with_mistakes(case, name).status == PASSED, (case.name, name)
-        far = {name: 5 * np.sign(x) + 9 * x for name, x in case.outputs.items()}
+        far = {name: 50 * np.sign(x) + x for name, x in case.outputs.items()}
         assert suite.grade(suite.Answer(far), case).status == FAILED
-
-
-def test_a_wrong_line_may_raise_and_explains_nothing(monkeypatch):
-    mistake = errata.MISTAKES["μ/2 in the place of μ"]
-    edit = errata.Edit("mu / 2 * norm(w_k - w_t) ** 2", "no_such_name", 1)
-    monkeypatch.setitem(errata.MISTAKES, "raises", mistake._replace(name="raises", edits=(edit,)))
-    (case,) = (c for c in ROUNDS if c.name == "round-fedprox-mlp")
-    assert errata.answer(case, "raises") == {}
-    with pytest.raises(TypeError):  # the unedited one may raise
-        errata.answer(case._replace(model={**case.model, "shapes": None}, inputs={}))
 
 
 def test_an_exception_is_shown_with_the_backends_line(wrong):
