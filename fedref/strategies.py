@@ -218,18 +218,22 @@ def algorithms(*names: str | type[AnyAlgorithm], **fixed: Any) -> Strategy:
 
 
 @st.composite
-def federations(draw: Draw, model: Model, clients: int = 3, most: int = 3) -> Federation:
-    """Draw 1 to `clients` clients of 1 to `most` training rows each; there are no test rows."""
-    parts = [draw(rows(model, 1, most)) for _ in range(draw(upto(clients)))]
-    X, y = (np.concatenate(x) for x in zip(*parts))
-    return federation_of(model, X, y, np.cumsum([0, *(len(y) for _, y in parts)]))
+def federations(
+    draw: Draw, model: Model, clients: int = 3, most: int = 3, test: int = 1
+) -> Federation:
+    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
+    N = draw(upto(clients))  # the training rows of all, then the others
+    drawn = [draw(rows(model, *size)) for size in ((1, most), (0, test)) for _ in range(N)]
+    X, y = (np.concatenate(x) for x in zip(*drawn))
+    ends = np.cumsum([0, *(len(y) for _, y in drawn)])
+    return federation_of(model, X, y, ends[: N + 1], ends[N:] - ends[N])
 
 
-def federation_of(model: Model, X: Array, y: Array, offsets: Array) -> Federation:
-    """Return these rows as clients' training rows: client k has those from offsets[k] to offsets[k+1]."""
+def federation_of(model: Model, X: Array, y: Array, offsets: Array, tests: Array) -> Federation:
+    """Return these rows as data that fit the model: training rows, then test rows, of the clients."""
     words = tuple(f"w{i}" for i in range(getattr(model, "vocabulary", 0)))
-    index = np.arange(len(y))
-    train, test = Part(index, offsets), Part(index[:0], 0 * offsets)
+    index, n = np.arange(len(y)), offsets[-1]
+    train, test = Part(index[:n], offsets), Part(index[n:], tests)
     return Federation(Source(X, y, vocabulary=words or None), train, test)
 
 
@@ -286,7 +290,7 @@ class Trace(NamedTuple):
     def run(self, stack: bool | None = None, threads: int = 1) -> Iterator[State]:
         """Yield fedref's state after each round; stack, threads : as in `run_clients`."""
         work = partial(run_clients, stack=stack, threads=threads)
-        federation = federation_of(self.model, self.X, self.y, self.offsets)
+        federation = federation_of(self.model, self.X, self.y, self.offsets, 0 * self.offsets)
         state = State(self.algorithm.initial(self.model, self.w), {})
         for plan, loss in zip(self.plans, self.losses):
             before = state
@@ -307,7 +311,7 @@ def traces(
     that cross a kink or a threshold, and states that are rounding alone.
     """
     a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
-    fed = draw(federations(m, clients, most=6))
+    fed = draw(federations(m, clients, most=6, test=0))
     X, y, offsets = fed.source.X, fed.source.y, fed.train.offsets
     sizes, turns = fed.train.sizes.tolist(), range(draw(upto(rounds)))
     drawn = tuple(draw(plans(a.roles, sizes, t)) for t in turns)

@@ -148,6 +148,8 @@ def test_when_its_time_is_over_the_search_ends(capsys):
     assert [*found, *told] == []
     assert main(["conformance", "fedref", "--random", "50", "--limit", "1e-9"]) == 0
     assert capsys.readouterr().out == "stopped after 1e-09 s (--limit): the rest was not drawn\n"
+    assert main(["conformance", "fedref", "--only", "loss-mlp", "--limit", "1e-9"]) == 1
+    assert "was not asked: no time is left (--limit)" in capsys.readouterr().out
 
 
 def test_what_a_backend_does_not_offer_is_not_counted():
