@@ -20,6 +20,7 @@ from fedref.conformance.suite import FAILED, PASSED, Result
 from fedref.conformance.variations import Variation, find_variation
 from fedref.judge import Case, find_combination
 from fedref.judge.answer import try_answer
+from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
 from fedref.judge.terms import tell
 from fedref.models.numerics import Array
@@ -228,11 +229,7 @@ def is_simple(coefficients: Collection[str]) -> bool:
 def shorten(case: Case, output: str) -> Case:
     """Return a case of rounds up to the one of this output."""
     last, _, name = output.partition(".")
-    if case.call != "round" or not name:
-        return case
-    late = tuple(f"plans.{t}." for t in range(int(last) + 1, 100))
-    kept = {name: x for name, x in case.inputs.items() if not name.startswith(late)}
-    return case._replace(inputs=kept)
+    return first_rounds(case, int(last) + 1) if case.call == "round" and name else case
 
 
 def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:

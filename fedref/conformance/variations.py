@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from time import process_time
+from types import CodeType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -88,19 +89,20 @@ def functions() -> dict[str, ast.FunctionDef]:
 
 def functions_of(case: Case) -> list[str]:
     """Return the names of the specification's functions that answer a case."""
-    seen = set[str]()
+    ran = codes_of(lambda: try_answer(case, error=Exception))
+    seen = {x.co_qualname.partition(".<locals>")[0] for x in ran if x.co_filename == spec.__file__}
+    return [name for name in functions() if name in seen]
 
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename == spec.__file__:
-            seen.add(frame.f_code.co_qualname.partition(".<locals>")[0])
 
-    outer = sys.getprofile()
-    sys.setprofile(note)
+def codes_of(work: Callable[[], Any]) -> set[CodeType]:
+    """Return the code of every function that runs during `work()`."""
+    codes, outer = set[CodeType](), sys.getprofile()
+    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
     try:
-        try_answer(case, error=Exception)
+        work()
     finally:
         sys.setprofile(outer)
-    return [name for name in functions() if name in seen]
+    return codes
 
 
 def is_model(name: str) -> bool:

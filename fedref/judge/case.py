@@ -71,6 +71,16 @@ def cast(x: Array, dtype: Any) -> Array:
     return x.astype(dtype) if x.dtype.kind == "f" else x.copy()
 
 
+def first_rounds(case: Case, n: int) -> Case:
+    """Return the first n rounds of a case of rounds."""
+
+    def early(name: str) -> bool:
+        return int(name.removeprefix("plans.").partition(".")[0]) < n
+
+    inputs = {m: x for m, x in case.inputs.items() if not m.startswith("plans.") or early(m)}
+    return case._replace(inputs=inputs, required=tuple(filter(early, case.required)))
+
+
 # ---- models --------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
-from fedref.judge.case import Case, build_model, describe_model, flatten
+from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
@@ -694,22 +694,8 @@ def with_twin(cases: Iterable[Case]) -> Iterator[Case]:
             plain = {**case.model, "l2": 0.0}
             twin = case._replace(name=f"{case.name}-no-l2", model=plain, about=about)
             rounds = 2 if case.name.endswith("-mlp") else 1  # what comes later needs no twin
-            yield keep_first_rounds(twin, rounds) if case.call == "round" else twin
+            yield first_rounds(twin, rounds) if case.call == "round" else twin
         yield case
-
-
-def keep_first_rounds(case: Case, rounds: int) -> Case:
-    """Return a trace's first rounds."""
-
-    def early(name: str) -> bool:
-        return int(name.split(".")[0]) < rounds
-
-    inputs = {
-        name: x
-        for name, x in case.inputs.items()
-        if not name.startswith("plans.") or early(name.removeprefix("plans."))
-    }
-    return case._replace(inputs=inputs, required=tuple(filter(early, case.required)))
 
 
 def all_cases() -> Iterator[Case]:

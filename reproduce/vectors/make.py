@@ -10,9 +10,8 @@ import argparse
 import inspect
 import re
 import subprocess
-import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +23,13 @@ from fedref import conformance
 from fedref.conformance import errata, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.variations import codes_of
 from fedref.judge import Case, answer
+from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 from reproduce.vectors import files
-from reproduce.vectors.cases import SUBJECTS, all_cases, keep_first_rounds, rng_of
+from reproduce.vectors.cases import SUBJECTS, all_cases, rng_of
 
 #: The tolerance is this many times the measured effect of rounding: a backend may sum in other orders.
 MARGIN = 32
@@ -118,21 +119,10 @@ MARK = re.compile(r"# \[((?:[a-z]+-)*[A-Za-z]+ [^\]]+)\]")
 PAPERS = {tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}
 
 
-def functions_of(work: Callable[[], Any]) -> set[Any]:
-    """Return the code of every function that runs during `work()`."""
-    codes = set[Any]()
-    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return codes
-
-
 def find_tags(case: Case) -> tuple[str, ...]:
     """Return the case's equation, then the equations of all functions that fedref runs for it."""
     marks = set[str]()
-    for code in functions_of(lambda: compute(case, np.float64)):
+    for code in codes_of(lambda: compute(case, np.float64)):
         if "algorithm" in Path(code.co_filename).parts[-2:][0] + Path(code.co_filename).stem:
             marks |= set(MARK.findall(inspect.getsource(code)))
     known = {mark for mark in marks if mark.split()[0] in PAPERS}
@@ -145,9 +135,9 @@ def find_catches(case: Case) -> tuple[str, ...]:
     wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
     parts = [wide]
     if case.call == "round":  # mostly one is enough
-        parts = [keep_first_rounds(wide, 1), wide]
+        parts = [first_rounds(wide, 1), wide]
     try:
-        ran = {c for c in functions_of(lambda: answer(case)) if c.co_filename in judges}
+        ran = {c for c in codes_of(lambda: answer(case)) if c.co_filename in judges}
     except NotImplementedError:
         return ()
     text = "\n".join(map(inspect.getsource, ran))
