@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
-from inspect import signature
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -31,12 +30,10 @@ from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, serialise, suite
 from fedref.conformance.backends.reference import LOOP
 from fedref.judge import Case, answer, make_case, trace
-from fedref.judge.answer import VARIANTS, try_answer
+from fedref.judge.answer import INPUTS, try_answer
 from fedref.judge.compare import FEW_DIGITS, KINK, difference, is_clear, is_convention, tolerance
 from fedref.strategies import Draw, Trace, arrays
 
-#: Variant of the meta-gradient → the names of its inputs.
-INPUTS = {name: [*signature(f).parameters][2:] for name, (_, f) in VARIANTS.items()}
 #: Function → the algorithms of its cases ("" for a derivative). The others need a run's state.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "loss": ("",), "grad": ("",), "hvp": ("",), "dissimilarity": ("",), "meta_gradient": tuple(INPUTS),

@@ -7,6 +7,7 @@ the cases' names and calls the specification. A known mistake may be an edit of 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +161,8 @@ VARIANTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "fedmaml": ("g", lambda f, h, theta, tr, val: spec.maml(
         f, theta, tr, val, h.alpha, h.inner_steps)),
 }  # fmt: skip
+#: Variant → the names of its inputs.
+INPUTS = {name: tuple(signature(f).parameters)[2:] for name, (_, f) in VARIANTS.items()}
 
 # ---- rounds --------------------------------------------------------------------------------------
 

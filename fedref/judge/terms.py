@@ -70,16 +70,14 @@ def find_combination(
     wrong: Sequence[Any],
     right: Sequence[Any],
     known: Sequence[Mapping[str, float]] = (),
-    at: int = -1,
 ) -> Combination | None:
     """Return the combination that the wrong answers are, the same in at least two situations, or None.
 
     works : what computes the right answer of each situation, by functions of `fedref.spec`, which it
     looks up when it is called. wrong, right : the answers, real arrays or numbers.
     known : more numbers of each situation that may be factors, {"l2": 0.1}; those in the lines are.
-    at : which value of an expression that runs more than once in a situation, the last or the first (0).
     """
-    recorded = [record(work, np.shape(x), at) for work, x in zip(works, wrong)]
+    recorded = [record(work, np.shape(x)) for work, x in zip(works, wrong)]
     if len(recorded) < 2 or not all(np.max(np.abs(x)) < 1e100 for x in wrong):
         return None
     if all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
@@ -210,11 +208,11 @@ def line_of(parts: Mapping[str, str], terms: Mapping[str, Sequence[Array]]) -> d
 
 
 def record(
-    work: Callable[[], Any], shape: tuple[int, ...], at: int = -1
+    work: Callable[[], Any], shape: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Return the expressions of this shape that run in `work()`, by their text, and the numbers.
 
-    at : which value of an expression that runs more than once; there is also sum(EXPRESSION), of all.
+    Of an expression that runs more than once it is the last; there is also sum(EXPRESSION), of all.
     """
     values = dict[str, list[Any]]()
 
@@ -232,8 +230,8 @@ def record(
         np.errstate(all="ignore"),
     ):
         work()
-    numbers = {text: float(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == ()}
-    terms = {text: np.asarray(xs[at]) for text, xs in values.items() if np.shape(xs[at]) == shape}
+    numbers = {text: float(xs[-1]) for text, xs in values.items() if np.shape(xs[-1]) == ()}
+    terms = {text: np.asarray(xs[-1]) for text, xs in values.items() if np.shape(xs[-1]) == shape}
     sums = {
         f"sum({text})": sum(values[text]) for text in terms if len(values[text]) > 1 and "(" in text
     }

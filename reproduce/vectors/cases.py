@@ -13,6 +13,7 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
+from fedref.judge.answer import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.numerics import Array
@@ -28,7 +29,7 @@ FAMILIES: dict[str, Any] = {
     "lstm": LSTM(4, 3, 3, 1, (2,), l2=0.1),
 }
 #: Further losses, activations and pools, for their derivatives alone.
-VARIANTS: dict[str, Any] = {
+FURTHER: dict[str, Any] = {
     "hinge": LinearSVM(3, l2=0.1),
     "mlp-tanh": MLP(3, (4,), 3, "tanh"),
     "mlp-relu": MLP(3, (4,), 3, "relu"),
@@ -189,7 +190,7 @@ def derivative_cases() -> Iterator[Case]:
         "hvp": ("Hv", "its Hessian times v"),
     }
     kinks = "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background"
-    for name, model in {**FAMILIES, **VARIANTS, **KINKS, **UNBIASED}.items():
+    for name, model in {**FAMILIES, **FURTHER, **KINKS, **UNBIASED}.items():
         rng, kink = rng_of(name), name in KINKS
         w, v = draw_start(model, rng), draw_start(model, rng)
         D = draw_batch(model, rng, 4 if kink else 6)
@@ -237,27 +238,21 @@ def margin_cases() -> Iterator[Case]:
 
 def meta_gradient_cases() -> Iterator[Case]:
     """Yield the meta-gradient of every variant and family, on batches of different sizes."""
-    roles: dict[str, tuple[str, ...]] = {
-        "per-fedavg": ("w", "D", "D1", "D2"), "per-fedavg-fo": ("w", "D", "D1"),
-        "per-fedavg-hf": ("w", "D", "D1", "D2"), "fedmeta-maml": ("theta", "S", "Q"),
-        "fedmeta-fomaml": ("theta", "S", "Q"), "fedmeta-sgd": ("theta", "S", "Q"),
-        "fedmaml": ("theta", "tr", "val"),
-    }  # fmt: skip
-
-    outputs = {"fedmeta-sgd": ["g_theta", "g_alpha"], "fedmaml": ["g"]}
-    outputs |= {name: ["g_theta"] for name in ("fedmeta-maml", "fedmeta-fomaml")}
 
     def meta_case(name: str, variant: str, model: Any, inputs: Any, **more: Any) -> Case:
         hyper = HYPER | more.pop("hyper", {})
         at = f"meta-{name}", "meta_gradient", variant, model, hyper, inputs
-        return make_case(*at, outputs.get(variant, ["meta_gradient"]), **more)
+        return make_case(*at, VARIANTS[variant][0].split(), **more)
 
     for family, model in FAMILIES.items():
-        for variant, (start_name, *batch_names) in roles.items():
+        for variant, (start_name, *names) in INPUTS.items():
+            if variant == "per-fedavg-steps":
+                continue
             rng = rng_of(f"{variant} {family}")
             inputs: dict[str, Any] = {start_name: draw_start(model, rng)}
-            if variant == "fedmeta-sgd":
+            if "alpha" in names:
                 inputs["alpha"] = rng.uniform(0.1, 0.5, model.d)
+            batch_names = [name for name in names if name != "alpha"]
             inputs |= {name: draw_batch(model, rng, n) for name, n in zip(batch_names, (4, 5, 3))}
             yield meta_case(f"{variant}-{family}", variant, model, inputs)
 
@@ -273,12 +268,11 @@ def meta_gradient_cases() -> Iterator[Case]:
     )  # fmt: skip
     S, Q = draw_batch(model, rng, 4), draw_batch(model, rng, 5)
     for variant in ("fedmeta-maml", "fedmeta-sgd", "fedmaml"):
-        names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
         inputs = {"theta": w} | (
             {"alpha": rng.uniform(0.1, 0.5, model.d)} if variant == "fedmeta-sgd" else {}
         )
         yield meta_case(
-            f"{variant}-two-steps", variant, model, inputs | dict(zip(names, (S, Q))),
+            f"{variant}-two-steps", variant, model, inputs | dict(zip(INPUTS[variant][-2:], (S, Q))),
             hyper={"inner_steps": 2}, about=SUBJECTS[variant][1] + ", two inner steps",
         )  # fmt: skip
     yield from further_meta_cases(meta_case)
@@ -295,10 +289,9 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
         about="the meta-gradient through three inner steps",
     )  # fmt: skip
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
-        names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
         own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
         yield meta_case(
-            f"{variant}-three-steps", variant, UNEVEN, own | dict(zip(names, (S, Q))),
+            f"{variant}-three-steps", variant, UNEVEN, own | dict(zip(INPUTS[variant][-2:], (S, Q))),
             hyper={"inner_steps": 3}, about=SUBJECTS[variant][1] + ", three inner steps",
         )  # fmt: skip
     for name, model in UNBIASED.items():
@@ -309,10 +302,9 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
     model = Logistic(2, 5, l2=0.3)
     empty, Q = draw_batch(model, rng, 0), draw_batch(model, rng, 7)
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
-        names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
         own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
         yield meta_case(
-            f"{variant}-empty", variant, model, own | dict(zip(names, (empty, Q))),
+            f"{variant}-empty", variant, model, own | dict(zip(INPUTS[variant][-2:], (empty, Q))),
             about="an empty support set: the inner step is along the L2 term alone",
         )  # fmt: skip
 
