@@ -76,8 +76,10 @@ class SubprocessRunner:
         self.mark = uuid4().hex
         resource_tracker.ensure_running()  # before the mark, which is for the child
         os.environ[MARK] = self.mark
-        self.process.start()
-        del os.environ[MARK]
+        try:
+            self.process.start()
+        finally:
+            del os.environ[MARK]
         child_end.close()
 
     def kill(self) -> None:
