@@ -51,7 +51,6 @@ from fedref.judge.compare import KINK, ROUNDING, compare, difference, is_clear, 
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
-from fedref.sampling import PADDING
 
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
 SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
@@ -623,7 +622,7 @@ def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
     changed = {
         "rows": _with_rows(trace, lambda rows: rows[..., ::-1]),
         "padding": _with_rows(
-            trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=PADDING)
+            trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=-1)
         ),
         "clients": _renumber(trace),
     }
