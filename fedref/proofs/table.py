@@ -51,11 +51,8 @@ class Proof(NamedTuple):
     def compare_all(self, seed: int) -> Iterator[Report]:
         """Yield the comparisons, model by model."""
         for i, model in enumerate(self.models):
-            yield from self.compare_on(model, seed, i)
-
-    def compare_on(self, model: Model, seed: int, i: int) -> Iterator[Report]:
-        """Yield the comparisons of one case."""
-        return self.compare(Case(model, stream(seed, f"check {self.tag} {self.claim}", i)))
+            rng = stream(seed, f"check {self.tag} {self.claim}", i)
+            yield from self.compare(Case(model, rng))
 
 
 #: The models that the algorithms are checked on, one a family; SMOOTH are those without kinks.

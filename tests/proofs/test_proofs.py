@@ -83,6 +83,12 @@ def test_nan_infinity_and_an_exception_fail(owner, name, wrong, tag, note, monke
     assert not math.isfinite(row.error)
 
 
+def test_gamma_of_a_stack_is_compared_where_no_start_is_stationary():
+    """There γ is ∞ on both sides, and their difference no number: this seed draws such a start."""
+    (proof,) = (p for p in proofs.select(["fedprox γ"]) if "stack" in p.claim)
+    assert proof._replace(models=[LinearSVM(2, squared=True)]).run(14).verdict == "ok"
+
+
 @pytest.mark.parametrize("model", ["Logistic", "MLP tanh"])
 def test_a_gradient_right_at_real_w_and_the_hessian_that_fits_it_are_noticed(model, monkeypatch):
     """A complex step through this gradient gives 0: both were certified while it was taken on trust."""
