@@ -229,7 +229,7 @@ def derive_cells(spec: Spec, cells: Cells) -> Iterator[Cell]:
     for wanted in spec["measure"].get("derived", []):
         each: dict[tuple[Place, str], list[Array]] = {}
         for place in cells.places_at(wanted["at"]):
-            found = {m: cells.get(place, m, wanted["quantity"]) for m in method_names(spec)}
+            found = {m: cells.get(place, m, wanted["quantity"]) for m in spec["methods"].values()}
             known = {
                 m: x for m, x in found.items() if x and x.has_seeds and np.isfinite(x.each).all()
             }
@@ -262,10 +262,6 @@ def measure_distances(spec: Spec, cells: Cells) -> Iterator[Cell]:
             off += [abs(ours.mean - x) for ours, x in known if ours]
         there = places[0][0], f"all; {setting}, {quantity}"
         yield Cell(there, "", f"distance from the paper, {of}", values_of(np.mean(off)))
-
-
-def method_names(spec: Spec) -> list[str]:
-    return list(dict.fromkeys(spec["methods"].values()))
 
 
 # ---- cells.csv -----------------------------------------------------------------------------------

@@ -48,11 +48,10 @@ def report(out: Path, checkouts: Mapping[str, Path]) -> tuple[dict[str, str], li
     for name in checkouts:
         if name not in names:
             raise ConfigError(unknown("checkout", name, names))
-    before = read_table(out / "table.csv")
     measured = [row for p in projects for row in measure_project(p, checkouts.get(p["name"]))]
-    rows = [
-        before.get((row["project"], row["run"]), row) if is_absent(row) else row for row in measured
-    ]
+    known = read_table(out / "table.csv")
+    known |= {(row["project"], row["run"]): row for row in measured if row["verdict"] != NOT_RUN}
+    rows = [known.get((row["project"], row["run"]), row) for row in measured]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
     write_atomically(out / "notes.md", upstream_notes(rows).encode())
     counts = Counter(row["verdict"] for row in rows)
@@ -72,17 +71,12 @@ def find_unexpected(measured: list[Row]) -> list[str]:
     return [f"{row['project']} {row['run']}: {row['what']}" for row in bad]
 
 
-def is_absent(row: Row) -> bool:
-    """Return whether a row was not run."""
-    return row["verdict"] == NOT_RUN
-
-
 def read_table(path: Path) -> dict[tuple[str, str], Row]:
     """Return what was measured before: what cannot be run now keeps it, with its date."""
     if not path.exists():
         return {}
     with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if not is_absent(row)]
+        rows = [row for row in csv.DictReader(file) if row["verdict"] != NOT_RUN]
     return {(row["project"], row["run"]): row for row in rows}
 
 
