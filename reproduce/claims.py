@@ -83,15 +83,6 @@ class Claim(NamedTuple):
         """Whether the size is ours, as the paper has a word alone: its text says so."""
         return "our size" in self.what
 
-    @property
-    def no_effect(self) -> "Claim":
-        """The claim with no size, only a direction; itself if it allows no effect (*within 1 point*)."""
-        none = 1.0 if self.times else 0.0
-        if self.above < none < self.below:
-            return self
-        above, below = (none, np.inf) if self.above > -np.inf else (-np.inf, none)
-        return self._replace(above=above, below=below)
-
 
 class Finding(NamedTuple):
     """The number of one method in one place; least : what four rows or clients are, None: counted.
@@ -136,11 +127,13 @@ class Finding(NamedTuple):
             return HOLDS
         if claim.above - wide <= x <= claim.below + wide:
             return UNDECIDED
+        none = 1.0 if claim.times else 0.0
         if not claim.own_size:
             return CONTRADICTED
-        if (bare := claim.no_effect) == claim:
+        if claim.above < none < claim.below:  # *within 1 point* allows no effect
             return LARGER
-        return SMALLER if self.judge(bare._replace(what="")) != CONTRADICTED else CONTRADICTED
+        against = none - x if claim.above > -np.inf else x - none
+        return CONTRADICTED if against > margin else SMALLER
 
 
 class Judgement(NamedTuple):
