@@ -43,9 +43,6 @@ def test_every_whole_number_may_be_1e3(words):
     *_, option = words.split()
     for text in ("1000", "1e3", "1_000", "1000.0"):
         assert parse([*words.split(), text]).keywords[option.removeprefix("--")] == 1000
-    for text in ("1.5", "x", "9" * 20, "true"):
-        with pytest.raises(ConfigError, match=f"{option} is .*, expected a whole number"):
-            parse([*words.split(), text])
 
 
 class Odd:
