@@ -92,10 +92,12 @@ def test_another_slope_at_a_kink_is_a_remark_from_either_side():
 
 
 class FirstState:
-    """Meta-SGD has one number α; FedProx' clients use the μ of the first round."""
+    """Begins with one number α for Meta-SGD, and with the hyperparameters' μ for FedProx."""
 
     def __getattr__(self, call):
         def answer(algorithm, model, hyper, server, *rest, **more):
+            if "clients" in server:  # a later round
+                return LOOP.round(algorithm, model, hyper, server, *rest, **more)
             state = server["server"] if call == "round" else server
             if "alpha" in state:
                 state = state | {"alpha": np.full_like(state["alpha"], state["alpha"][0])}
