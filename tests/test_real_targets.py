@@ -70,6 +70,14 @@ def test_every_algorithm_has_a_loss_and_no_accuracy(name, dtype):
     assert parameters.dtype == dtype
 
 
+def test_whole_numbers_are_targets_too():
+    how = {"algorithm": "fedavg", "dtype": "float32", **FEW}
+    rounded = np.round(3 * Y)
+    runs = [fedref.run(data=(X, y, CLIENT), **how) for y in (rounded, rounded.astype(int))]
+    for one, other in zip(*(run.records[0].rows for run in runs)):
+        assert one == pytest.approx(other, nan_ok=True)
+
+
 def test_the_command_says_the_loss_and_draws_it(here):
     np.savez(here / "a.npz", X=X, y=Y, client=CLIENT)
     words = ["run", "fedavg", "apfl", "--data", "a.npz", "--rounds", "4", *WORDS]

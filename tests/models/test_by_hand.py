@@ -70,6 +70,20 @@ def test_a_score_of_0_predicts_the_lower_label(model):
     assert model.predict(np.array([1.0, 0.5]), X).tolist() == [low, high, high]
 
 
+def test_a_cnn_without_convolutions_is_an_mlp_and_one_class_is_no_choice():
+    rng = np.random.default_rng(0)
+    one, other = CNN((3, 4, 2), (), hidden=5, classes=3), MLP(24, (5,), 3, "relu")
+    w, v = rng.standard_normal((2, other.d))
+    D = Batch(rng.standard_normal((7, 24)), rng.integers(0, 3, 7))
+    assert one.shapes == other.shapes
+    assert one.loss(w, D) == other.loss(w, D)
+    np.testing.assert_array_equal(one.grad(w, D), other.grad(w, D))
+    np.testing.assert_allclose(one.hvp(w, v, D), other.hvp(w, v, D), rtol=1e-13)
+    alone, D = Logistic(2, 1), Batch(np.ones((3, 2)), np.zeros(3, int))
+    assert alone.loss(np.ones(3), D) == alone.grad(np.ones(3), D).any() == 0
+    assert alone.predict(np.ones(3), D.X).tolist() == [0, 0, 0]
+
+
 VECTOR, TWO, TEN = ((3, 1), (1,)), (0, 1), tuple(range(10))
 
 
