@@ -109,8 +109,14 @@ def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleTyp
     module = ModuleType(f"{name} with a mistake")
     if wrong_spec is not None:
         vars(module)["spec"] = wrong_spec
-    exec(compile(text, module.__name__, "exec"), vars(module))
+    exec(compile_once(text, module.__name__), vars(module))
     return module
+
+
+@cache
+def compile_once(text: str, name: str) -> Any:
+    """Return compiled text; most mistakes leave one of the two files as it is."""
+    return compile(text, name, "exec")
 
 
 def answer(case: Case, *names: str | Mistake) -> dict[str, Array]:

@@ -32,6 +32,8 @@ TRIED = 4
 #: Seconds of CPU time for names, and then for evidence, whatever a backend answers; where none are left,
 #: nothing is looked for. What is left is shared among the functions and algorithms that fail.
 LIMIT, EVIDENCE = 5.5, 3.5
+#: How evidence begins that is a name which fits smaller cases.
+PERHAPS = "perhaps: "
 #: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
@@ -50,9 +52,7 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
     subjects = sorted(
         by_subject(cases).values(), key=lambda places: cases[places[0]].call == "round"
     )
-    unnamed = [
-        [i for i in own if results[i].outputs and not results[i].mistakes] for own in subjects
-    ]
+    unnamed = [[i for i in own if is_unexplained(results[i])] for own in subjects]
     for n, (places, failed) in enumerate(zip(subjects, unnamed)):
         if failed and process_time() < end:
             share = (end - process_time()) / sum(map(bool, unnamed[n:]))
@@ -68,7 +68,7 @@ def find_names(results: list[Result], cases: Sequence[Case], dtype: str) -> list
     """Return the results with all names that fit, as far as the time suffices.
 
     A name that fits the smallest cases of a function and algorithm is then tried on all the others, the
-    smallest first: one that does not fit refutes it. Where it was not tried it is not given.
+    smallest first: one that does not fit refutes it. Where no time was left to try it, it is only likely.
     """
     end, seen, named = process_time() + LIMIT, Counter[str](), set[int]()
     fits, rest = dict[tuple[Any, str], list[int]](), list[tuple[Any, int]]()
@@ -94,7 +94,8 @@ def find_names(results: list[Result], cases: Sequence[Case], dtype: str) -> list
                 rest += [((subject, name), i) for i in known[TRIED:]]
     for key, i in sorted(rest, key=lambda one: cases[one[1]].model["d"]):
         if key is None or (key in fits and process_time() > end):
-            results[i] = results[i]._replace(looked=False)
+            likely = f"{PERHAPS}{key[1]} (as in smaller cases; no time was left)" if key else ""
+            results[i] = results[i]._replace(looked=False, evidence=likely)
         elif key in fits and explains(results[i].outputs, cases[i], dtype, key[1]):
             fits[key].append(i)
         else:
@@ -151,11 +152,16 @@ def settle(result: Result, counts: Mapping[str, int], against: Mapping[str, int]
 
 def describe(result: Result, case: Case, dtype: str) -> Result:
     """Return the result with SINGLE, or with evidence, where it has numbers and no name."""
-    if result.mistakes or result.status != FAILED or not result.outputs:
+    if result.mistakes or result.evidence or result.status != FAILED or not result.outputs:
         return result
     if is_single(result, case, dtype):
         return result._replace(mistakes=(SINGLE,))
     return result._replace(evidence="; ".join(evidence(result, case, dtype)))
+
+
+def is_unexplained(result: Result) -> bool:
+    """Return whether a result has numbers that differ, and neither a name nor one that is likely."""
+    return bool(result.outputs and not result.mistakes) and not result.evidence.startswith(PERHAPS)
 
 
 def is_single(result: Result, case: Case, dtype: str) -> bool:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -445,6 +446,18 @@ def test_answers_that_depend_on_earlier_calls_are_a_finding():
     results = list(suite.run(Counts(), LOSS + LOSS))
     assert [r.reason for r in results] == ["answers differently when asked twice", ""]
     assert results[1].status == FAILED
+
+
+def test_where_no_time_is_left_a_name_is_only_likely(monkeypatch):
+    name, ticks = "first order: the inner step's graph was cut", chain([0, 0], repeat(np.inf))
+    cases = [c for c in CASES if c.algorithm == "fedmeta-maml" and c.call == "meta_gradient"]
+    cases = [c._replace(catches=(name,)) for c in cases if name in c.catches]
+    answers = [suite.Answer(errata.answer(case, name)) for case in cases]
+    monkeypatch.setattr(naming, "process_time", lambda: next(ticks))
+    results = naming.name_mistakes(map(suite.grade, answers, cases), cases, "float64")
+    assert sum(r.mistakes == (name,) for r in results) == naming.TRIED < len(cases)
+    likely = f"perhaps: {name} (as in smaller cases; no time was left)"
+    assert {r.evidence for r in results if not r.mistakes} == {likely}
 
 
 def test_naming_takes_no_longer_than_its_limit(monkeypatch):
