@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import MODELS
 
-from fedref import ConfigError, checks, spec
+from fedref import ConfigError, checks, spec, strategies
 from fedref.algorithm import (
     Algorithm,
     ClientResult,
@@ -105,6 +105,9 @@ def test_a_step_size_may_depend_on_the_client_and_an_old_start_is_told():
 
     assert checks.check_rounds(SmallerSteps(lr=0.5), mine, draws=30).ok
     assert not checks.check_rounds(SmallerSteps(lr=0.25), mine, draws=30).ok
+    drawn = strategies.traces(SmallerSteps(lr=0.5))
+    wrong = strategies.smallest(drawn, lambda t: not checks.check_invariance(t)["threads"].ok, 50)
+    assert wrong is None
     old = type("Old", (FedAvg,), {"start": lambda self, model, sent, client_state: sent.w})
     with pytest.raises(
         ConfigError, match=r"Old: start takes \(self, model, sent, client_state\), exp"
