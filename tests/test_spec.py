@@ -75,6 +75,12 @@ def test_it_needs_numpy_and_the_standard_library_alone_and_is_read_in_a_sitting(
     assert len(text.partition('if __name__ == "__main__"')[0].splitlines()) <= 1045
 
 
+def test_a_gradient_is_the_slope_of_its_function_row_by_row_too():
+    x = np.array([[0.3, -1.2], [0.7, 2.0]])
+    slope = spec.gradient(lambda x: sum((row**3).sum() for row in x), x)
+    np.testing.assert_allclose(slope, 3 * x**2, rtol=1e-15)
+
+
 def test_a_round_of_stragglers_alone_changes_nothing():
     f, (D, *_), _ = spec.make_toy()
     client = spec.Client(0, D, [(D,)])
