@@ -1,8 +1,7 @@
 """Disks that a power cut may leave: what a command does to a folder, recorded, and the models of a disk.
 
-J: names change in order, and any fsync commits the earlier ones (ext4, XFS). O: in order, but only an
-fsync of the folder commits. X: any change of a name may be missing (POSIX). R: as O, and a rename may
-leave both names or neither. Data that were not synced are kept, dropped, cut or zeroed.
+As POSIX allows: any change of a name may be missing until its folder is synced, and a rename may leave
+both names or neither. Data that were not synced are kept, dropped, cut or zeroed.
 """
 
 import json
@@ -93,53 +92,41 @@ def record(call: Callable[[], int], root: Path, log: Path) -> list[list[Any]]:
 
 
 def subsets(n: int, rng: random.Random) -> Iterator[list[int]]:
-    """Yield all subsets of n changes, or 64 of them."""
-    every = range(1 << n) if n < 7 else (rng.getrandbits(n) for _ in range(64))
-    yield from ([i for i in range(n) if bits >> i & 1] for bits in every)
+    """Yield subsets of n changes: all of them, or 64; the last has every change."""
+    every = range((1 << n) - 1) if n < 7 else (rng.getrandbits(n) for _ in range(64))
+    yield from ([i for i in range(n) if bits >> i & 1] for bits in (*every, (1 << n) - 1))
 
 
-def disks(events: list[list[Any]], before: Disk, blobs: Path) -> Iterator[tuple[int, str, Disk]]:
-    """Yield (events that were done, model, disk) for a cut after each event; equal disks come again."""
+def disks(events: list[list[Any]], before: Disk, blobs: Path) -> Iterator[tuple[int, Disk]]:
+    """Yield (events that were done, disk) for a cut after each event; equal disks come again."""
     rng = random.Random(0)
-    data = dict(enumerate(before.values()))
-    now = dict(zip(before, data))  # path → file; data: file → content
-    for model in "JOXR":
-        names, live, cache, disk = dict(now), dict(now), dict(data), dict(data)
-        pending: list[tuple[str, list[tuple[str, int | None]]]] = []  # folder, changes of names
-        for done, (kind, name, *rest) in enumerate(events, 1):
-            changes: list[tuple[str, int | None]] = []
-            if kind == "said":
-                continue
-            if kind in ("create", "mkdir"):
-                live[name] = len(cache) + 1
-                cache[live[name]] = disk[live[name]] = None if kind == "mkdir" else b""
-                changes = [(name, live[name])]
-            elif kind == "data":
-                cache[live[name]] = (blobs / rest[0]).read_bytes()
-            elif kind in ("unlink", "remove", "rmdir"):
-                live.pop(name, None)
-                changes = [(name, None)]
-            elif kind in ("replace", "rename"):
-                live[rest[0]] = live.pop(name)
-                changes = [(rest[0], live[rest[0]]), (name, None)]
-            elif kind == "fsync":
-                folder = name == "." or cache[live[name]] is None
-                if not folder:
-                    disk[live[name]] = cache[live[name]]
-                commit = [p for p in pending if model == "J" or (folder and (p[0] or ".") == name)]
-                names.update(change for _, own in commit for change in own)
-                pending = [p for p in pending if p not in commit]
-            if changes:
-                pending.append((os.path.dirname(name), changes))
-            n = len(pending)
-            kept = subsets(n, rng) if model == "X" else ([*range(i)] for i in range(n + 1))
-            for made in ([pending[i][1] for i in chosen] for chosen in kept):
-                *earlier, last = made or [[]]
-                halves = [last[:1], last[1:]] if model == "R" and len(last) == 2 else [last]
-                for half in halves:  # both names, or neither
-                    found = dict(names)
-                    found.update(change for own in [*earlier, half] for change in own)
-                    yield from ((done, model, image(found, cache, disk, torn)) for torn in range(4))
+    cache = dict(enumerate(before.values()))  # file → content; live, names: path → file
+    live, names, disk = dict(zip(before, cache)), dict(zip(before, cache)), dict(cache)
+    pending: list[tuple[str, int | None]] = []
+    for done, (kind, name, *rest) in enumerate(events, 1):
+        if kind in ("create", "mkdir"):
+            live[name] = len(cache) + 1
+            cache[live[name]] = disk[live[name]] = None if kind == "mkdir" else b""
+            pending.append((name, live[name]))
+        elif kind == "data":
+            cache[live[name]] = (blobs / rest[0]).read_bytes()
+        elif kind in ("unlink", "remove", "rmdir"):
+            live.pop(name, None)
+            pending.append((name, None))
+        elif kind in ("replace", "rename"):
+            live[rest[0]] = live.pop(name)
+            pending += [(rest[0], live[rest[0]]), (name, None)]
+        elif kind == "fsync" and name != "." and cache[live[name]] is not None:
+            disk[live[name]] = cache[live[name]]
+        elif kind == "fsync":
+            names |= {
+                path: file for path, file in pending if (os.path.dirname(path) or ".") == name
+            }
+            pending = [p for p in pending if (os.path.dirname(p[0]) or ".") != name]
+        if kind != "said":
+            for chosen in subsets(len(pending), rng):
+                found = names | dict(pending[i] for i in chosen)
+                yield from ((done, image(found, cache, disk, torn)) for torn in (3, 2, 1, 0))
 
 
 def image(names: dict[str, Any], cache: Any, disk: Any, torn: int) -> Disk:

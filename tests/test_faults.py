@@ -88,7 +88,7 @@ def checkpoints(out="D"):
     return sorted((Path(out) / "checkpoints").glob("*.ckpt"))
 
 
-@fault(r"ckpt: holds fedavg \(seed 1\), expected fedavg \(seed 0\)")
+@fault(r"ckpt: holds fedavg-seed1-\w+.ckpt, expected fedavg-seed0-\w+.ckpt")
 def checkpoints_are_exchanged():
     begin(seeds=[0, 1])
     one, other = checkpoints()
@@ -98,7 +98,7 @@ def checkpoints_are_exchanged():
     return ["resume", "D"]
 
 
-@fault(r"ckpt: holds fedavg \(seed 1\), expected fedavg \(seed 0\)")
+@fault(r"ckpt: holds fedavg-seed1-\w+.ckpt, expected fedavg-seed0-\w+.ckpt")
 def a_checkpoint_is_copied_over_another_and_drawn():
     begin(seeds=[0, 1])
     shutil.copy(checkpoints()[1], checkpoints()[0])
@@ -112,9 +112,7 @@ def own_code_changes():
     Path("own_code.py").write_text(ALGORITHM.format(factor=2))
 
 
-@fault(
-    r"D: own_code:Mine changed after mine .* began; .* anew, or `fedref resume --changed-code \S*D`"
-)
+@fault(r"D: own_code changed after mine .* began; .* anew, or `fedref resume --changed-code \S*D`")
 def the_users_code_changes():
     own_code_changes()
     return ["resume", "D"]
@@ -123,10 +121,42 @@ def the_users_code_changes():
 @fault(r"", 0)
 def the_users_code_changes_and_the_user_wants_it():
     own_code_changes()
-    assert finish("resume", "D", "-q", "--changed-code") == (0, "")
-    for name in ("environment.json", "summary.md"):
-        assert re.search(r"own_code:Mine was \w{12}, now \w{12}", (Path("D") / name).read_text())
+    environment = Path("D/environment.json")
+    begun = re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', environment.read_text())
+    environment.write_text(begun)
+    code, text = finish("resume", "D", "-q", "--changed-code")
+    assert code == 0
+    assert "begun with numpy 1.0, now" in text
+    assert '"numpy": "1.0"' in environment.read_text()  # the run began with it
+    for path in (environment, Path("D/summary.md")):
+        assert re.search(r"own_code was \w{12}, now \w{12}", path.read_text())
+    environment.write_text(environment.read_text().replace('"1.0"', f'"{np.__version__}"'))
     return ["resume", "D", "-q"]  # once is enough
+
+
+@fault(r"D: helper_of_mine changed after mine")
+def a_helper_that_is_imported_in_a_function_changes():
+    text = ALGORITHM.format(factor="helper_of_mine.RATE")
+    text = text.replace("        return", "        import helper_of_mine\n        return")
+    Path("with_helper.py").write_text(text)
+    Path("helper_of_mine.py").write_text("RATE = 1.0\n")
+    stopped(document(algorithms={"mine": {"algorithm": "with_helper:Mine"}}))
+    Path("helper_of_mine.py").write_text("RATE = 0.5\n")
+    return finish("resume", "D")
+
+
+@fault(r"^$", 0)
+def a_comment_in_a_helper_changes():
+    a_helper_that_is_imported_in_a_function_changes()
+    Path("helper_of_mine.py").write_text('"""The rate."""\nRATE = 1.0  # full\n')
+    return finish("resume", "D", "-q")
+
+
+@fault(r"D: begun with numpy 1.0, now", 0)
+def another_numpy_goes_on():
+    environment = begin() / "environment.json"
+    environment.write_text(re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', environment.read_text()))
+    return ["run", "t.toml", "-q", "-o", "D"]
 
 
 @fault(r"D: config.toml changed after fedavg")
@@ -239,7 +269,7 @@ def a_damaged_checkpoint():
 # ---- what is missing -----------------------------------------------------------------------------
 
 
-@fault(r"round000001.ckpt: is gone, so fedavg \(seed 0\) is run again", 0)
+@fault(r"round000001.ckpt: No such file .*: fedavg \(seed 0\) starts anew", 0)
 def parameters_of_an_earlier_round_are_gone():
     before = contents(begin(keep_parameters=1))
     for path in Path("D/parameters").glob("*round000001.ckpt"):
@@ -255,9 +285,7 @@ def parameters():
     return sorted(Path("D/parameters").glob("*.ckpt"))
 
 
-@fault(
-    r"holds round 0 of fedavg-seed1.*, expected round 0 of .*, so fedavg \(seed 0\) is run again", 0
-)
+@fault(r"holds round 0 of fedavg-seed1.*, expected round 0 of .*: fedavg \(seed 0\) starts anew", 0)
 def parameters_are_exchanged():
     before = contents(begin(keep_parameters=1, seeds=[0, 1]))
     one, other = (path for path in parameters() if "round000000" in path.name)
@@ -273,7 +301,7 @@ def parameters_are_exchanged():
     return ["resume", "D", "-q"]
 
 
-@fault(r"is damaged .*, so fedavg \(seed 0\) is run again", 0)
+@fault(r"is damaged .*: fedavg \(seed 0\) starts anew", 0)
 def a_byte_of_parameters_is_changed():
     before = contents(begin(keep_parameters=1))
     content = bytearray(parameters()[1].read_bytes())
@@ -289,12 +317,13 @@ def with_other_rooms(change):
     """Resume with fedref's numeric code read in another form."""
     stopped(document())
     first = f"""
-import fedref.lab.experiments.run_directory as rooms
-real = rooms.tokenize.open
+import pathlib
+import fedref.lab.experiments.seal as seal
+real, other = seal.parse, pathlib.Path("other.py")
 def changed(path):
-    text = real(path).read()
-    import io; return io.StringIO(text.replace(*{change!r}))
-rooms.tokenize.open = changed
+    other.write_text(path.read_text("utf-8").replace(*{change!r}), "utf-8")
+    return real(other)
+seal.parse = changed
 """
     return finish("resume", "D", "-q", first=first)
 
@@ -358,7 +387,7 @@ def a_run_that_saved_nothing_begins_again():
 LONG = document(rounds=3000, eval_every=100)
 
 
-@fault(r"standard output: .*No space left on device.* make room, then `fedref resume D`")
+@fault(r"standard output: .*No space left on device.* go on with `fedref resume D`")
 def json_to_a_full_pipe():
     if not Path("/dev/full").exists():
         pytest.skip("/dev/full")
@@ -473,6 +502,17 @@ def a_pipe_as_a_checkpoint():
     path.unlink()
     os.mkfifo(path)
     return ["resume", "D", "-q"]
+
+
+@fault(r"unknown data set 'loop.npz'")
+def a_link_to_itself_as_data():
+    Path("loop.npz").symlink_to("loop.npz")
+    return ["run", "--data", "loop.npz", "--split", "iid", "--set", "split.users=2"]
+
+
+@fault(r"unknown data set 'a\\x00b.npz'")
+def a_name_with_a_control_character():
+    return ["run", write(Path("t.toml"), document(data={"name": "a\0b.npz"}, split=IID))]
 
 
 @fault(r"a.npz: is not a regular file")

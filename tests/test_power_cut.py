@@ -123,8 +123,7 @@ def cuts(name, here):
             yield {}, calls, events, expected, blobs
         else:
             done = int(stop * len(events))
-            every = power_cut.disks(events[:done], {}, blobs)
-            *_, disk = (disk for n, model, disk in every if n == done and model == "J")
+            *_, (_, disk) = power_cut.disks(events[:done], {}, blobs)
             yield disk, calls, *recorded(here / f"again{i}", calls[1], disk)
 
 
@@ -133,17 +132,17 @@ def try_disks(name, here, limit):
     distinct, tried, faults = 0, 0, []
     for before, calls, events, expected, blobs in cuts(name, here):
         found = {}
-        for done, model, disk in power_cut.disks(events, before, blobs):
+        for done, disk in power_cut.disks(events, before, blobs):
             key = (tuple(sorted(disk.items(), key=lambda item: item[0])), done == len(events))
-            found.setdefault(key, (done, model, disk))
+            found.setdefault(key, (done, disk))
         distinct += len(found)
         chosen = list(found.values())
         random.Random(1).shuffle(chosen)
         chosen.sort(key=lambda one: one[0] < len(events))  # those of a finished run first
         last = sum(one[0] == len(events) for one in chosen)
         few = -(-limit // len(SCENARIOS[name][2]))
-        for done, model, disk in chosen[max(0, last - few // 10) :][:few]:
-            where = f"{name}, {model}, after {done} of {len(events)} events"
+        for done, disk in chosen[max(0, last - few // 10) :][:few]:
+            where = f"{name}, after {done} of {len(events)} events"
             faults += [f"{where}: {fault}" for fault in try_disk(
                 here / "tried" / str(tried), disk, expected, events[:done], done == len(events), calls
             )]  # fmt: skip

@@ -33,6 +33,9 @@ def end_soon(code: int, seconds: float = 2.0) -> None:
     def end() -> None:
         time.sleep(seconds)
         with WRITING:
+            pass
+        time.sleep(0.2)  # who has waited for the file has a word to say
+        with WRITING:
             os._exit(code)
 
     threading.Thread(target=end, daemon=True).start()

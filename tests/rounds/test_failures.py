@@ -14,7 +14,7 @@ from helpers import (
 
 from fedref import tree
 from fedref.algorithms.scaffold import Scaffold
-from fedref.lab.experiments.own_code import ClientError, careful_clients
+from fedref.lab.experiments.own_code import CarefulClients, ClientError
 from fedref.rounds import loop as rounds
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
@@ -67,8 +67,8 @@ def test_a_failing_client_is_named_or_dropped(where, stack, threads, monkeypatch
         ClientError,
         match=r"^client 2 failed in round 7: \S+test_failures.py, line \d+: ZeroDivisionError: huge",
     ):
-        run_round(algorithm, model, begin, plan, federated, work=careful_clients(stack=stack))
-    work = careful_clients("drop", said.append, stack=stack)
+        run_round(algorithm, model, begin, plan, federated, work=CarefulClients(stack=stack))
+    work = CarefulClients("drop", said.append, stack=stack)
     state, log = run_round(algorithm, model, begin, plan, federated, work=work)
     assert said[0].startswith("client 2 failed in round 7: ")
     assert said[0].endswith("ZeroDivisionError: huge feature; it is dropped")

@@ -81,7 +81,7 @@ def place_of(error: BaseException) -> str:
 
 def print_version() -> None:
     """Print the versions that numbers depend on, and a setting that forces other kernels of BLAS."""
-    from fedref.lab.experiments.run_directory import environment  # it imports NumPy
+    from fedref.lab.experiments.seal import environment  # it imports NumPy
 
     versions = "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})"
     print(versions.format(fedref.__version__, **environment()))

@@ -23,6 +23,7 @@ from fedref.lab.experiments.loading import Loader, load_experiment, resolve_expe
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import columns_help, idle_rounds
 from fedref.lab.experiments.run import execute
+from fedref.lab.experiments.seal import compare_environment
 from fedref.lab.experiments.unit import Record, Unit, check_many, count_work, units
 from fedref.models import MODELS
 
@@ -141,8 +142,7 @@ def run(
                 say(count_work(experiment))
             return 0
         out = out or run_directory.new_directory(experiment.name)
-        with run_directory.hold_directory(out), run_directory.disk_errors(out, resumable=True):
-            run_directory.begin_run(experiment, out, tell)
+        with run_directory.resumable(out), run_directory.begin_run(experiment, out, tell):
             if not how.silent:
                 tell(f"results go to {out}/")
                 first = load_experiment(units(experiment)[0].experiment, loader)
@@ -162,10 +162,10 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
     experiment = config.read_experiment(directory)
     with (
         run_directory.hold_directory(directory),
-        run_directory.disk_errors(directory, resumable=True),
+        run_directory.resumable(directory),
         ExitStack() as stack,
     ):
-        if differs := run_directory.compare_environment(directory):
+        if differs := compare_environment(directory):
             say(f"{directory}: {differs}")
         progress = report_on(experiment, how, stack)
         loader = Loader(how.data_dir, phase=progress.phase)

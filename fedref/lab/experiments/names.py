@@ -8,9 +8,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass, make_dataclass
-from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import FOREIGN, ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Entry, quote
 from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.lab.experiments import torch_model
@@ -164,35 +163,9 @@ def require_importable(*things: Any) -> None:
         raise ConfigError(f"{what}, so the run could not be resumed; expected {right}, or no `out`")
 
 
-def own_code(things: Iterable[Any]) -> dict[str, str]:
-    """Return name → the SHA-256 of a user's module: MODULE:NAME of things, and modules that they import."""
-    hashes, seen = dict[str, str](), set[str]()
-    for thing in things:
-        name = getattr(thing, "__module__", "")
-        for module in imported_by(name, seen):
-            shown = importable_name(thing) if module == name else module
-            file = Path(str(sys.modules[module].__file__))
-            hashes[shown] = sha256(file.read_bytes()).hexdigest()
-    return hashes
-
-
-def imported_by(name: str, seen: set[str]) -> Iterator[str]:
-    """Yield a user's module, and the user's modules that it, and what it imports, has names of."""
-    module = sys.modules.get(name)
-    file = vars(module).get("__file__") if inspect.ismodule(module) else None  # no `__getattr__`
-    if name in seen or not isinstance(file, str) or file.startswith(FOREIGN):
-        return
-    seen.add(name)
-    yield name
-    for value in list(vars(module).values()):
-        other = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
-        if isinstance(other, str):
-            yield from imported_by(other, seen)
-
-
 def default_run_name(data: Any) -> str:
     """Return the default name of an experiment on these data: that of the data set, file or function."""
     if is_in_memory(data):
         return "data"
     name = importable_name(data).rpartition(":")[2]
-    return Path(name).resolve().stem or "data"
+    return Path(os.path.abspath(name)).stem or "data"

@@ -6,6 +6,7 @@ compared to the bit; what a step returns is looked at; an exception names file a
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,53 +61,53 @@ class WatchedAlgorithm:
 
     def step(self, model: Model, sent: Any, local: Any, *batches: Batch) -> Any:
         after = self.algorithm.step(model, sent, local, *tree.freeze(batches))
-        check_step(self.algorithm, local, after)
+        check_form(f"{name_of(self.algorithm)}: the result of `step`", local, after)
         return after
 
 
-def careful_clients(on_failure: str = "fail", say: Say = lambda text: None, **how: Any) -> Any:
-    """Return a `run_clients` that runs the clients one by one if one fails, to name it or drop it.
+@dataclass
+class CarefulClients:
+    """A `run_clients` that runs the clients one by one if one fails, to name it or drop it.
 
-    Clients of code that is not fedref's own are run one by one, too, if together they give other numbers.
+    Clients of code that is not fedref's own are run one by one, too, if together they give other
+    numbers. one_by_one : whether they are; None: it is decided in the next round.
     """
-    compared = set[str]()
 
-    def work(algorithm: Any, model: Model, sent: Any, states: Any, data: Any) -> Any:
+    on_failure: str = "fail"
+    say: Say = lambda text: None
+    one_by_one: bool | None = None
+    stack: bool | None = None
+
+    def __call__(self, algorithm: Any, model: Model, sent: Any, states: Any, data: Any) -> Any:
         own = [name_of(thing) for thing in (algorithm, model) if is_own(thing)]
         if own:
             tree.freeze((sent, *states))
             algorithm = WatchedAlgorithm(algorithm) if is_own(algorithm) else algorithm
         given = algorithm, model, sent, states, data
         try:
-            results, counts = run_clients(*given, **how)
+            results, counts = run_clients(*given, stack=False if self.one_by_one else self.stack)
         except Exception as error:
-            failure = error
-        else:
-            check_results(results, data)
-            if {*own} <= compared or how.get("stack") is False:
-                return results, counts
-            compared.update(own)
-            alone, _ = run_clients(*given, stack=False)
-            difference = first_difference(results, alone, data.clients)
-            if difference:
-                how["stack"] = False
-                again, _ = run_clients(*given, stack=False)
-                twice = first_difference(alone, again, data.clients)
-                say(
-                    f"{', '.join(own)}: {TWICE.format(twice) if twice else TOGETHER.format(difference)}"
+            alone, counts = run_one_by_one(*given, self.on_failure, self.say)
+            if None not in alone and not self.one_by_one:
+                self.one_by_one = True
+                name = (own or [type(algorithm).__name__])[0].rpartition(":")[2]
+                self.say(
+                    f"{name} fails for several clients at once, and not for one "
+                    f"({place_of(error)}): clients are run one by one, which takes longer. {LEADING}"
                 )
             return alone, counts
-        alone, counts = run_one_by_one(*given, on_failure, say)
-        if None not in alone and how.get("stack") is not False:
-            how["stack"] = False  # from now on, and this is said once
-            name = (own or [type(algorithm).__name__])[0].rpartition(":")[2]
-            say(
-                f"{name} fails for several clients at once, and not for one "
-                f"({place_of(failure)}): clients are run one by one, which takes longer. {LEADING}"
-            )
+        check_results(results, data)
+        if not own or self.one_by_one is not None:
+            return results, counts
+        alone, _ = run_clients(*given, stack=False)
+        difference = first_difference(results, alone, data.clients)
+        self.one_by_one = bool(difference)
+        if difference:
+            again, _ = run_clients(*given, stack=False)
+            twice = first_difference(alone, again, data.clients)
+            reason = TWICE.format(twice) if twice else TOGETHER.format(difference)
+            self.say(f"{', '.join(own)}: {reason}")
         return alone, counts
-
-    return work
 
 
 def run_one_by_one(
@@ -149,51 +150,32 @@ def errors_of_own_code(*things: Any) -> Iterator[None]:
 # ---- what comes back -----------------------------------------------------------------------------
 
 
-def check_step(algorithm: Any, before: Any, after: Any) -> None:
-    """Refuse what a step returns if it has another form than what it was given, or complex numbers."""
-    if after is None and before is not None:
-        raise OwnCodeError(
-            f"{name_of(algorithm)}: `step` returns None, expected what a client carries on"
-        )
-    old, new = tree.flatten(before), tree.flatten(after)
-    if old.keys() != new.keys():
-        raise OwnCodeError(
-            f"{name_of(algorithm)}: `step` returns {type(after).__name__} ({', '.join(new) or 'one value'}), "
-            f"expected {type(before).__name__} ({', '.join(old) or 'one value'}) as it was given"
-        )
-    for name, x in old.items():
-        got = np.asarray(new[name])
-        if x is not None and (got.shape != np.shape(x) or got.dtype.kind not in "biuf"):
+def check_form(what: str, before: Any, after: Any) -> None:
+    """Refuse a tree whose numbers have other shapes than those before, or are complex or no numbers."""
+    new = tree.flatten(after)
+    for name, x in tree.flatten(before).items():
+        got = np.asarray(new.get(name))
+        if is_real(x) and not (is_real(got) and got.shape == np.shape(x)):
+            kind = f"{got.dtype} {got.shape}" if name in new else "nothing"
             raise OwnCodeError(
-                f"{name_of(algorithm)}: `step` returns {name or 'an array'} of {got.dtype} {got.shape}, "
-                f"expected real numbers {np.shape(x)} as it was given"
+                f"{what}, a {type(after).__name__}, has {kind} as {name}, expected real numbers "
+                f"{np.shape(x)} as before"
             )
 
 
+def is_real(x: Any) -> bool:
+    return np.asarray(x).dtype.kind in "biuf"
+
+
 def check_results(results: Sequence[ClientResult | None], data: Any) -> None:
-    """Refuse results that are no real numbers: None, complex numbers, text."""
+    """Refuse uploads that are no real numbers: None, complex numbers, text."""
     for k, result in enumerate(results):
         for x in tree.leaves(result.upload) if result is not None else ():
-            if np.asarray(x).dtype.kind not in "biuf":
+            if not is_real(x):
                 raise OwnCodeError(
                     f"client {data.clients[k]} uploads {type(x).__name__} of {np.asarray(x).dtype}, "
                     "expected arrays of real numbers"
                 )
-
-
-def check_server(algorithm: Any, before: Any, after: Any) -> None:
-    """Refuse a server's state of another form than before the round: a mean over the wrong axis."""
-    old, new = tree.flatten(before), tree.flatten(after)
-    for name, x in old.items():
-        if x is None or not np.ndim(x):
-            continue
-        got = new.get(name)
-        if got is None or np.shape(got) != np.shape(x) or np.asarray(got).dtype.kind == "c":
-            said = "nothing" if got is None else f"{np.asarray(got).dtype} {np.shape(got)}"
-            raise OwnCodeError(
-                f"{name_of(algorithm)}: after a round the server's {name or 'state'} is {said}, "
-                f"expected {np.asarray(x).dtype} {np.shape(x)} as before it"
-            )
 
 
 def first_difference(together: Sequence[Any], alone: Sequence[Any], clients: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """Processes of this machine as an executor of a run's units: the same sums in each, ends without orphans.
 
-A worker is a process of a ProcessPoolExecutor. It saves its own units in the run directory, and tells how
-far it is through memory that it shares with the process that started it, and ends with that process.
+A worker saves its own units in the run directory, tells through shared memory how far it is, and ends
+with the process that started it.
 """
 
 import copyreg
@@ -9,22 +9,39 @@ import ctypes
 import os
 import pickle
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import current_process, parent_process, resource_tracker
+from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Thread
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import WRITING, end_soon
+from fedref.lab.experiments.run_directory import ResumableError
 from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
+PR_SET_PDEATHSIG = 1  # as in Linux's prctl.h
+#: Seconds that a worker has to react to SIGTERM, which it cannot in the middle of a call of C.
+PATIENCE = 2.0
+#: Seconds between two looks at how far workers are.
+PAUSE = 0.1
 
 
 # ---- the same sums in every process --------------------------------------------------------------
@@ -37,12 +54,10 @@ def tune_malloc() -> None:
     glibc otherwise maps and unmaps each array of more than 128 KiB anew, and the system clears its
     pages every time.
     """
-    try:
+    with suppress(AttributeError, OSError, TypeError):  # no glibc
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # no glibc
-        return
-    mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
-    mallopt(M_TRIM_THRESHOLD, 256 << 20)
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
+        mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -64,38 +79,107 @@ def make_proxy(mapping: Any) -> Any:
 copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
-# ---- workers -------------------------------------------------------------------------------------
+# ---- who shares the work -------------------------------------------------------------------------
+
+
+def run_in_executor(
+    executor: Executor, work: Callable[[Any], Any], units: Sequence[Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each unit with work(unit), done in an executor, as they end."""
+    calls = dict[Future[Any], Any]()
+    try:
+        for unit in units:
+            calls[executor.submit(run_single_threaded, work, unit)] = unit
+        for future in as_completed(calls):
+            yield calls[future], future.result()
+    except FedrefError:
+        raise
+    except Exception as error:  # each executor has its own for a worker that died
+        raise ResumableError(f"the executor failed ({type(error).__name__}: {error})") from error
+    finally:
+        for future in calls:
+            future.cancel()
+
+
+class Spawned(SpawnContext):
+    """Start processes as "spawn" does, and keep them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[SpawnProcess] = []
+
+    def Process(self, *arguments: Any, **how: Any) -> SpawnProcess:  # type: ignore[override]
+        self.processes.append(SpawnProcess(*arguments, **how))
+        return self.processes[-1]
 
 
 class Shared(NamedTuple):
-    """Memory that workers share with the run. rounds, pids : (units,), 0 if none; stop : (1,)."""
+    """Memory that workers share with the run: for each unit its rounds, and who works on it, or 0.
+
+    pids : negative if the process is about to end, as it was asked to.
+    """
 
     rounds: Any
     pids: Any
-    stop: Any
 
 
-class Worker(NamedTuple):
-    """What a worker process has from its beginning on."""
-
-    work: Callable[[Any, Callable[[int], None]], Any]
-    units: Sequence[Any]
-    shared: Shared
+Work = Callable[[Any, Callable[[int], None]], Any]
 
 
-WORKER: list[Worker] = []
-CONTEXT = get_context("spawn")
+def run_in_workers(
+    number: int,
+    work: Work,
+    units: Sequence[Any],
+    report: Callable[[dict[int, int]], None],
+    say: Callable[[str], None],
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each unit with work(unit, tell), done in processes of this machine, as they end.
+
+    A unit whose process dies is done once more. Whatever ends this lets units be saved. tell(rounds)
+    says how far a unit is; report gets it by the units' numbers.
+    """
+    left, lost_before = {unit.number: unit for unit in units}, set[str]()
+    while left:
+        begun = [*left.values()]
+        with worker_processes(min(number, len(left)), work, begun) as (calls, shared, processes):
+            try:
+                while calls:
+                    for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
+                        unit = begun[calls.pop(future)]
+                        result = future.result()
+                        del left[unit.number]
+                        yield unit, result
+                    report({unit.number: n for unit, n in zip(begun, shared.rounds) if n})
+            except BrokenProcessPool as error:
+                if not (any(shared.pids) or any(shared.rounds)):
+                    raise ResumableError(
+                        "no worker process could begin: a script that calls fedref.run with workers "
+                        'does so below `if __name__ == "__main__":`'
+                    ) from error
+                killed = stop_processes(
+                    processes, shared
+                )  # who does not react did not die by itself
+                pairs = zip(begun, shared.pids)
+                lost = {unit.name for unit, pid in pairs if pid > 0 and pid not in killed}
+                lost = lost or {"no unit"}
+                names = ", ".join(sorted(lost))
+                if lost & lost_before:
+                    raise ResumableError(
+                        f"worker processes died again and again (at work: {names})"
+                    ) from error
+                lost_before |= lost
+                say(f"a worker died (at work: {names}): others go on with its unit")
 
 
 @contextmanager
 def worker_processes(
-    number: int, work: Callable[[Any, Callable[[int], None]], Any], units: Sequence[Any]
-) -> Iterator[tuple[Executor, Shared]]:
-    """Yield an executor of `run_unit`; if the block fails, or at Ctrl-C, its units are saved and end.
-
-    work : is called as work(unit, tell), where tell(rounds) says how far it is.
-    """
-    shared = Shared(*(CONTEXT.RawArray("q", n) for n in (len(units), len(units), 1)))
+    number: int, work: Work, units: Sequence[Any]
+) -> Iterator[tuple[dict[Future[Any], int], Shared, list[SpawnProcess]]]:
+    """Let worker processes work on units, until the block ends; yield the calls by the units' places."""
+    if getattr(current_process(), "_inheriting", False):
+        sys.exit(1)  # this is a worker that imports an unguarded script: its owner says so
+    context = Spawned()
+    shared = Shared(*(context.RawArray("q", len(units)) for _ in Shared._fields))
     try:
         pickle.dumps((work, units))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -103,36 +187,29 @@ def worker_processes(
             f"workers cannot get this experiment ({error}); expected what it names at the top of a "
             "module, or workers=1"
         ) from error
-    given = available_threads(), Worker(work, units, shared)
-    pool = ProcessPoolExecutor(number, CONTEXT, start_worker, given)
+    given = available_threads(), work, units, shared
+    pool = ProcessPoolExecutor(number, context, start_worker, given)
     try:
-        yield pool, shared
-    except BaseException:
-        shared.stop[0] = 1
-        for pid in {*shared.pids} - {0}:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGTERM)  # it saves its unit
-        raise
+        with signals_blocked():
+            calls = {pool.submit(work_on, place): place for place in range(len(units))}
+        yield calls, shared, context.processes
     finally:
         with WRITING:  # their saving is ours
+            stop_processes(context.processes, shared)
             pool.shutdown(cancel_futures=True)
 
 
-def run_unit(place: int) -> Any:
-    """Do, in a worker, the work of one unit."""
-    (worker,) = WORKER
-    pids, rounds, stop = worker.shared.pids, worker.shared.rounds, worker.shared.stop
-    if stop[0]:
-        return None
-    pids[place] = os.getpid()
-    try:
-        result = run_single_threaded(
-            worker.work, worker.units[place], partial(rounds.__setitem__, place)
-        )
-    except KeyboardInterrupt:
-        os._exit(1)  # nobody waits for the rest
-    pids[place] = 0
-    return result
+def stop_processes(processes: list[SpawnProcess], shared: Shared) -> set[int]:
+    """Let units at work be saved, and end all processes; kill those that do not react, and return them."""
+    for process in processes:
+        process.terminate()
+    deadline, killed = time.monotonic() + PATIENCE, set[int]()
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive() and process.pid and -process.pid not in shared.pids:
+            process.kill()
+            killed.add(process.pid)
+    return killed
 
 
 @contextmanager
@@ -154,29 +231,52 @@ SIGNALS = {
 }
 
 
-def start_worker(threads: int, worker: Worker) -> None:
+# ---- a worker ------------------------------------------------------------------------------------
+
+
+#: What a worker process has from its beginning on: its work, all units, and the shared memory.
+WORKER: list[tuple[Work, Sequence[Any], Shared]] = []
+
+
+def start_worker(threads: int, *worker: Any) -> None:
     """Begin a worker process, which ends at SIGTERM, or with the process that started it."""
     for number in SIGNALS - {signal.SIGTERM}:  # the parent handles them
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end_unit)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    Thread(target=exit_with_parent, daemon=True).start()
+    if sys.platform == "linux":  # whatever it does then
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    Thread(target=end_with_parent, daemon=True).start()
     LIMIT.set(threads)
     WORKER.append(worker)
 
 
-def exit_with_parent() -> None:
+def end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
+def work_on(place: int) -> Any:
+    """Do, in a worker, the work of one unit."""
+    ((work, units, shared),) = WORKER
+    shared.pids[place] = os.getpid()
+    try:
+        result = run_single_threaded(work, units[place], partial(shared.rounds.__setitem__, place))
+    except KeyboardInterrupt:
+        os._exit(1)  # nobody waits for the rest
+    shared.pids[place] = 0
+    return result
+
+
 def end_unit(number: int, frame: Any) -> None:
     """End the unit at work, which is saved, and then the process; at once if there is none."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if not WORKER or os.getpid() not in WORKER[0].shared.pids:
+    pids: Any = WORKER[0][2].pids if WORKER else ()
+    if os.getpid() not in pids:
         os._exit(1)
+    pids[[*pids].index(os.getpid())] = -os.getpid()
     end_soon(1)
     raise KeyboardInterrupt

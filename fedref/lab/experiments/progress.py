@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Progress(NamedTuple):
 
     round : after each round of a unit. message : with warnings. elsewhere : now and then, with the
     rounds that units have done which other processes work on, by the units' numbers. phase : with what
-    is done now: loading, splitting, rounds, evaluating.
+    is done now: loading, splitting, training, evaluating.
     """
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
@@ -37,7 +38,7 @@ class Progress(NamedTuple):
         def evaluate(*arguments: Any, **how: Any) -> Any:
             self.phase("evaluating")
             scores = engine.evaluate(*arguments, **how)
-            self.phase("rounds")
+            self.phase("training")
             return scores
 
         return engine._replace(evaluate=evaluate)
@@ -47,7 +48,7 @@ SILENT = Progress()
 #: Seconds between reports: on a screen, and the first and the longest pause between lines elsewhere.
 REDRAW, FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0, 60.0
 #: Seconds of work after which it is foreseen how long the rest takes.
-ENOUGH = 5.0
+FORESEEN_AFTER = 5.0
 
 
 class Status:
@@ -67,19 +68,14 @@ class Status:
         self.done.update(rounds)
 
     def line(self) -> str:
-        """Return "fedavg (seed 0): rounds, 82 of 400, accuracy 91.25 % (round 80); 20 % of the run, ..."."""
+        """Return "fedavg (seed 0): round 82 of 400, accuracy 91.25 % (round 80); training; 20 % ..."."""
         done = sum(self.done.values())
-        parts = [f"{self.newest}: {self.phase}" if not done else self.newest]
-        if done and self.phase == "evaluating":
-            parts[0] += ", evaluating"
-        if done:
-            share = f"{min(99, 100 * done // self.total)} % of the run"
-            spent = time.monotonic() - (self.began or 0)
-            if spent >= ENOUGH and done > self.earlier:
-                left = round(spent * (self.total - done) / (done - self.earlier))
-                share += f", {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-            parts.append(share)
-        return "; ".join(parts)
+        line = f"{self.newest}; {self.phase}; {min(99, 100 * done // self.total)} % of the run"
+        spent = time.monotonic() - self.began if self.began is not None else 0.0
+        if spent < FORESEEN_AFTER or done == self.earlier:
+            return line
+        left = round(spent * (self.total - done) / (done - self.earlier))
+        return f"{line}, {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
 
 
 def describe(unit: Unit, record: Record) -> str:
@@ -100,21 +96,22 @@ def print_message(text: str) -> None:
     print(f"fedref: {text}", file=sys.stderr, flush=True)
 
 
+def redraw(text: str) -> None:
+    width = shutil.get_terminal_size().columns - 1
+    with suppress(OSError, ValueError):
+        print(f"\r{text[:width]:<{width}}", end="\r" * (not text), file=sys.stderr, flush=True)
+
+
 @contextmanager
 def console_progress(experiment: Experiment, say: Say = print_message) -> Iterator[Progress]:
     """Report on standard error: a line on a terminal and in a notebook, else lines now and then."""
-    status, ended, drawing, screen = Status(experiment), Event(), Lock(), on_screen()
+    status, ended, writing, screen = Status(experiment), Event(), Lock(), on_screen()
 
-    def draw(text: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        with suppress(OSError, ValueError):
-            print(f"\r{text[:width]:<{width}}", end="\r" * (not text), file=sys.stderr, flush=True)
-
-    def report() -> None:
+    def report_status() -> None:
         pause = REDRAW if screen else FIRST_PAUSE
         while not ended.wait(pause):
-            with drawing:
-                (draw if screen else say)(status.line())
+            with writing:
+                (redraw if screen else say)(status.line())
             pause = REDRAW if screen else min(2 * pause, LONGEST_PAUSE)
 
     def report_round(unit: Unit, record: Record) -> None:
@@ -122,20 +119,18 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
         status.count({unit.number: rounds_done(unit, record)})
 
     def report_message(text: str) -> None:
-        with drawing:
+        with writing:
             if screen:
-                draw("")
+                redraw("")
             say(text)
 
-    def report_phase(phase: str) -> None:
-        status.phase = phase
-
-    thread = Thread(target=report, daemon=True)
+    thread = Thread(target=report_status, daemon=True)
     thread.start()
     try:
-        yield Progress(report_round, report_message, status.count, report_phase)
+        phase = partial(setattr, status, "phase")
+        yield Progress(report_round, report_message, status.count, phase)
     finally:
         ended.set()
         thread.join()
         if screen:
-            draw("")
+            redraw("")

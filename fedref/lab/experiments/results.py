@@ -27,6 +27,7 @@ from fedref.lab.datasets.sources import from_memory, is_in_memory
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, read_experiment, spell_key
 from fedref.lab.experiments.names import importable_name
+from fedref.lab.experiments.seal import changes_of
 from fedref.lab.experiments.summary import (
     SENT,
     Difference,
@@ -354,7 +355,7 @@ class Run(NamedTuple):
         """Write metrics.csv, clients.csv, summary.md and summary.csv, each whole or not at all."""
         rows = self.summary()
         summary = "\n\n".join([str(rows), *self.notes])
-        for change in run_directory.changes_of(directory):
+        for change in changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
         files: dict[str, Content] = {
             f"{of}.csv": partial(write_csv, self.rows(of), self.columns(of))

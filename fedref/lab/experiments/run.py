@@ -5,62 +5,55 @@ processes, which save in the directory, or any other, which sends units' files. 
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor
 from contextlib import closing, nullcontext, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
 from fedref.boundary.values import Bounds, Entry
 from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, compose, setting_entries
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
-from fedref.lab.experiments.parallel import (
-    run_single_threaded,
-    run_unit,
-    signals_blocked,
-    worker_processes,
-)
+from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
+from fedref.lab.experiments.seal import seal_of
 from fedref.lab.experiments.unit import (
     LOCAL,
     Engine,
     LoadedExperiment,
     Record,
-    Say,
     Unit,
     check_many,
+    earlier_records,
     iterate_rounds,
     rounds_done,
     units,
 )
 from fedref.rounds.threads import available_threads, limit_threads
 
-#: Seconds between two looks at how far workers are.
-PAUSE = 0.1
 EngineOf = Callable[[Unit, LoadedExperiment], Engine] | None
 
 
 class Options(NamedTuple):
     """How units are completed; the numbers do not depend on it.
 
-    every : seconds between savings of a unit, or more if one takes long; 0: after every round.
-    changed_code : go on with units that other code or another version of fedref has begun. stays :
-    whether the directory stays, and with it what clients keep.
+    directory : None: nothing is saved. every : seconds between savings of a unit, or more if one takes
+    long; 0: after every round. changed_code : go on with units that other code or another version of
+    fedref has begun.
     """
 
-    directory: Path
+    directory: Path | None
     every: float = 10.0
     changed_code: bool = False
     engine: EngineOf = None
-    stays: bool = True
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -73,54 +66,56 @@ def complete_unit(
 
     If an error, a signal or the caller ends it, what was done is saved.
     """
-    directory, say, loaded = (
-        how.directory,
-        progress.message,
-        load_experiment(unit.experiment, loader),
+    directory, loaded = how.directory, load_experiment(unit.experiment, loader)
+    engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
+    run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
+    if directory is None:
+        yield from run()
+        return
+    seal = seal_of(unit, loaded, loader.split_hash(loaded.whole))
+    record = newest = run_directory.load_begun(
+        directory, unit, seal, how.changed_code, progress.message
     )
-    seal = run_directory.seal_of(unit, loaded, loader.split_hash(loaded.whole))
-    record = begun = load_begun(unit, how, seal, say)
-    if begun is not None and (gone := run_directory.missing_state(directory, unit, begun)):
-        say(f"{gone}, so {unit.name} is run again")
-        record = None
-    if record is not None:
-        run_directory.keep_state(directory, unit, record)
-        yield record
-        if record.status != "running":
+    saved, due = -1 if newest is None else newest.round, time.monotonic() + how.every
+    if newest is not None:
+        run_directory.keep_state(directory, unit, newest)
+        yield newest
+        if newest.status != "running":
             return
-    newest, due = record, time.monotonic() + how.every
-    engine = how.engine(unit, loaded) if how.engine else LOCAL
     try:
-        for newest in iterate_rounds(unit, loaded, record, say, progress.watch(engine)):
+        for newest in run(record):
             run_directory.keep_state(directory, unit, newest)
             began, ended = time.monotonic(), newest.status != "running"
-            if begun is not None and newest.round < begun.round:
-                continue  # it is repeated: the file has more
             if ended or began >= due:
                 run_directory.save_record(directory, unit, newest, seal)
-                now = time.monotonic()
+                saved, now = newest.round, time.monotonic()
                 due = now + max(how.every, 20 * (now - began) * bool(how.every))
             yield newest
     except BaseException:
-        before = -1 if begun is None else begun.round
-        if newest is not None and newest.status == "running" and newest.round > before:
+        if newest is not None and newest.status == "running" and newest.round > saved:
             with suppress(FedrefError, OSError):  # the first error says more
                 run_directory.save_record(directory, unit, newest, seal)
         raise
 
 
-def load_begun(unit: Unit, how: Options, seal: Mapping[str, str], say: Say) -> Record | None:
-    """Return the record in a unit's file if it may go on; None if there is none, or a damaged one."""
-    try:
-        record = run_directory.load_record(how.directory, unit)
-    except DataError as error:
-        if not run_directory.record_path(how.directory, unit).is_file():
-            raise
-        say(f"{error}: {unit.name} starts anew")
-        return None
-    if record is not None:
-        run_directory.check_seal(how.directory, unit, record.seal, seal, how.changed_code)
-    return record
+def complete_elsewhere(
+    unit: Unit,
+    tell: Callable[[int], None] = lambda rounds: None,
+    *,
+    loader: Loader,
+    how: Options | None = None,
+) -> tuple[dict[str, bytes], list[str]]:
+    """Complete a unit in another process than the run's; return its files by their paths, and messages.
+
+    how : None: there is no directory to save in. Else no file is returned.
+    """
+    messages: list[str] = []
+    with nullcontext("") if how else TemporaryDirectory(prefix="fedref-") as folder:
+        own = how or Options(Path(folder), every=inf)
+        for record in complete_unit(unit, loader, own, Progress(message=messages.append)):
+            tell(rounds_done(unit, record))
+        paths = () if how else sorted(Path(folder).glob("*/*.ckpt"))
+        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
 
 
 # ---- all units -----------------------------------------------------------------------------------
@@ -133,106 +128,38 @@ def complete_units(
     progress: Progress,
     workers: int,
     executor: Executor | None,
-) -> list[Record]:
-    """Complete the files of all units: in this process, in `workers` of this machine, or in an executor."""
-    new = {u.number for u in work if not run_directory.record_path(how.directory, u).exists()}
-    if executor is not None:  # then what follows has only to read what comes back
-        complete_in(executor, [u for u in work if u.number in new], loader, how, progress)
+) -> Iterator[Record]:
+    """Complete all units: in this process, in `workers` of this machine, or in an executor."""
+    saved = {
+        u.number
+        for u in work
+        if how.directory and run_directory.record_path(how.directory, u).exists()
+    }
+    new = [unit for unit in work if unit.number not in saved]
+    others: Iterable[tuple[Unit, tuple[dict[str, bytes], list[str]]]] = ()
+    if executor is not None:
+        others = run_in_executor(executor, partial(complete_elsewhere, loader=loader), new)
     elif workers > 1:
-        complete_in_workers(workers, work, loader, how, progress)
-    records = []
-    for unit in work:
+        call = partial(complete_elsewhere, loader=loader, how=how._replace(engine=None))
+        others = run_in_workers(workers, call, work, progress.elsewhere, progress.message)
+    for unit, (files, messages) in others:
+        for name, content in files.items():
+            path = Path(how.directory or "") / name
+            with run_directory.disk_errors(path.parent):
+                make_folder(path.parent)
+                write_atomically(path, content)
+        for text in messages:
+            progress.message(text)
+        progress.elsewhere({unit.number: unit.experiment.rounds + 1})
+    for unit in work:  # of those that others have run, what follows has only to read the files
         with closing(complete_unit(unit, loader, how, progress)) as rounds:
             for i, record in enumerate(rounds):
-                # of a unit that another process has run, the rounds are reported one by one, too
-                for n in range(1, len(record.rows) * (i == 0 and unit.number in new)):
-                    before = record._replace(status="running", round=n - 1, rows=record.rows[:n])
-                    progress.round(unit, before._replace(reason=""))
+                for earlier in (
+                    earlier_records(record) if not i and unit.number not in saved else ()
+                ):
+                    progress.round(unit, earlier)
                 progress.round(unit, record)
-        records.append(run_directory.drop_client_states(record) if how.stays else record)
-    return records
-
-
-def complete_in_workers(
-    workers: int, work: list[Unit], loader: Loader, how: Options, progress: Progress
-) -> None:
-    """Complete units in processes of this machine, which write them; a unit whose worker dies, once more."""
-    left, before = dict(enumerate(work)), set[int]()
-    call = partial(complete_here, loader=loader, how=how._replace(engine=None))
-    while left:
-        with worker_processes(min(workers, len(left)), call, work) as (pool, shared):
-            with signals_blocked():
-                calls = {pool.submit(run_unit, place): place for place in left}
-            try:
-                while calls:
-                    for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
-                        for text in future.result():
-                            progress.message(text)
-                        del left[calls.pop(future)]
-                    progress.elsewhere(
-                        {work[i].number: n for i, n in enumerate(shared.rounds) if n}
-                    )
-            except BrokenProcessPool as error:
-                died = {place for place in left if shared.pids[place]}
-                names = ", ".join(work[place].name for place in sorted(died)) or "none"
-                if died & before or not died:
-                    raise FedrefError(
-                        f"worker processes died again and again (at work: {names}); what was saved is whole: "
-                        f"go on with `fedref resume {how.directory}`"
-                    ) from error
-                before |= died
-                progress.message(f"a worker died (at work: {names}): others go on with its unit")
-
-
-def complete_here(
-    unit: Unit, tell: Callable[[int], None], loader: Loader, how: Options
-) -> list[str]:
-    """Complete the file of a unit as a worker; return messages."""
-    messages: list[str] = []
-    for record in complete_unit(unit, loader, how, Progress(message=messages.append)):
-        tell(rounds_done(unit, record))
-    return messages
-
-
-def complete_apart(unit: Unit, loader: Loader) -> tuple[dict[str, bytes], list[str]]:
-    """Run a unit in a folder of its own; return its files by their paths, and messages."""
-    with TemporaryDirectory(prefix="fedref-") as folder:
-        messages = complete_here(
-            unit, lambda rounds: None, loader, Options(Path(folder), every=1e9)
-        )
-        paths = sorted(Path(folder).glob("*/*.ckpt"))
-        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
-
-
-def complete_in(
-    executor: Executor, work: list[Unit], loader: Loader, how: Options, progress: Progress
-) -> None:
-    """Run units in an executor, and write the files that come back."""
-    calls = dict[Future[Any], Unit]()
-    try:
-        for unit in work:
-            call = complete_apart, unit, loader
-            calls[executor.submit(run_single_threaded, *call)] = unit
-        for future in as_completed(calls):
-            files, messages = future.result()
-            unit = calls.pop(future)
-            for name, content in files.items():
-                with run_directory.disk_errors(how.directory, resumable=True):
-                    make_folder((how.directory / name).parent)
-                    write_atomically(how.directory / name, content)
-            for text in messages:
-                progress.message(text)
-            progress.elsewhere({unit.number: unit.experiment.rounds + 1})
-    except FedrefError:
-        raise
-    except Exception as error:  # each executor has its own for a worker that died
-        raise FedrefError(
-            f"the executor failed ({type(error).__name__}: {error}); units that had ended are whole: "
-            f"go on with `fedref resume {how.directory}`"
-        ) from error
-    finally:
-        for future in calls:
-            future.cancel()
+        yield record
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -259,38 +186,32 @@ def execute(
     """
     loader, work = loader or Loader(), units(experiment)
     workers = 1 if executor is not None else workers
+    shared = directory is None and (workers > 1 or executor is not None)
 
     def run_all() -> Run:
         first = load_experiment(work[0].experiment, loader)
-        progress.phase("rounds")
-        done = partial(Run, experiment, work, directory=directory, note=note_on_scales(first))
+        progress.phase("training")
         if directory is not None:
-            run_directory.refuse_strangers(directory, work)
-        elif workers == 1 and executor is None:  # nothing to share: no file is needed
-            return done([*run_in_memory(work, loader, progress)])
-        folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
-        with folder as place:
-            how = Options(Path(place), every, changed_code, engine, directory is not None)
-            run = done(complete_units(work, loader, how, progress, workers, executor))
-            if directory is not None:
-                write_manifest(manifest_of(first.whole), directory / "split.json")
-                run.write(directory)
-                run_directory.remove_partial_files(directory)
+            run_directory.refuse_other_units(directory, work)
+        with TemporaryDirectory(prefix="fedref-") if shared else nullcontext() as folder:
+            place = Path(folder) if folder else directory
+            how = Options(place, every, changed_code, engine)
+            records = []
+            for record in complete_units(work, loader, how, progress, workers, executor):
+                records.append(
+                    record if directory is None else run_directory.drop_client_states(record)
+                )
+        run = Run(experiment, work, records, directory, note_on_scales(first))
+        if directory is not None:
+            write_manifest(manifest_of(first.whole), directory / "split.json")
+            run.write(directory)
+            run_directory.remove_partial_files(directory)
         return run
 
-    files = nullcontext() if directory is None else run_directory.disk_errors(directory, True)
+    files = nullcontext() if directory is None else run_directory.resumable(directory)
     with files, limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
         run: Run = run_single_threaded(run_all)
     return run
-
-
-def run_in_memory(work: list[Unit], loader: Loader, progress: Progress) -> Iterator[Record]:
-    """Run all units without files; yield their records."""
-    for unit in work:
-        loaded = load_experiment(unit.experiment, loader)
-        for record in iterate_rounds(unit, loaded, None, progress.message, progress.watch(LOCAL)):
-            progress.round(unit, record)
-        yield record
 
 
 def run(
@@ -352,8 +273,7 @@ def run(
         if out is None:
             return execute(experiment, None, loader=loader, progress=report, **how)
         place = Path(out).absolute()
-        with run_directory.hold_directory(place):
-            run_directory.begin_run(experiment, place, report.message)
+        with run_directory.begin_run(experiment, place, report.message):
             return execute(experiment, place, loader=loader, progress=report, **how)
 
 

@@ -10,7 +10,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, field, fields, make_dataclass
+from dataclasses import MISSING, field, make_dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
@@ -27,36 +27,40 @@ LOCK = threading.Lock()
 
 def is_module(thing: Any) -> bool:
     """Return whether a thing is a torch.nn.Module, the class or an object; torch stays unimported."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    return isinstance(thing, torch.nn.Module) or (
-        inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and (
+        isinstance(thing, torch.nn.Module)
+        or (inspect.isclass(thing) and issubclass(thing, torch.nn.Module))
     )
 
 
 @cache
 def model_class(module: Any) -> Any:
     """Return the model's class of a module's class, whose arguments are its fields, or of a module."""
-    arguments = inspect.signature(module).parameters.values() if inspect.isclass(module) else ()
-    own = []
-    for given in arguments:
-        if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
-            continue
-        usual = MISSING if given.default is given.empty else given.default
-        kind = type(usual) if given.annotation is given.empty else given.annotation
-        if given.name not in ("features", "classes"):
-            own.append(
-                (given.name, kind, field(default=usual) if usual is not MISSING else field())
-            )
-    cls = module if inspect.isclass(module) else type(module)
-    names = tuple(given.name for given in arguments)
+    cls, own = module if inspect.isclass(module) else type(module), dict[str, Any]()
+    for name, given in inspect.signature(cls).parameters.items() if cls is module else ():
+        if given.kind not in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+            usual = MISSING if given.default is given.empty else given.default
+            kind = type(usual) if given.annotation is given.empty else given.annotation
+            own[name] = (name, kind, field(default=usual))
+    table = own | {"features": ("features", int), "classes": ("classes", int)}
     return make_dataclass(
-        cls.__name__,
-        [("features", int), ("classes", int), *own, ("l2", float, field(default=0.0))],
+        cls.__name__, [*table.values(), ("l2", float, field(default=0.0))],
         bases=(TorchModel,), frozen=True, kw_only=True,
-        namespace={"module": module, "arguments": names, "__module__": cls.__module__},
+        namespace={"module": module, "arguments": tuple(own), "__module__": cls.__module__},
     )  # fmt: skip
+
+
+def new_model(module: Any) -> Any:
+    """Return a model without values, for those that are copied or unpickled."""
+    return object.__new__(model_class(module))
+
+
+def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ∂f/∂w, w being the first argument of f."""
+    from torch.func import grad
+
+    return grad(f)
 
 
 class TorchModel(SoftmaxLogits):
@@ -67,12 +71,7 @@ class TorchModel(SoftmaxLogits):
     takes_complex: ClassVar[bool] = False
 
     def __reduce__(self) -> Any:
-        return rebuild, (self.module, {f.name: getattr(self, f.name) for f in fields(self)})  # type: ignore[arg-type]
-
-    def __copy__(self) -> Any:
-        other = object.__new__(type(self))
-        vars(other).update(vars(self))
-        return other
+        return new_model, (self.module,), vars(self)
 
     @cached_property
     def net(self) -> Any:
@@ -86,19 +85,18 @@ class TorchModel(SoftmaxLogits):
             if inspect.isclass(net):
                 net = net(**{name: getattr(self, name) for name in self.arguments})
             net = copy.deepcopy(net)
+        kept = (
+            "is a buffer that training changes, and clients would share: use GroupNorm or LayerNorm"
+        )
+        wrong = {name: f"{kept} for BatchNorm" for name, _ in net.named_buffers()}
         for name, part in net.named_modules():
             if "Dropout" in type(part).__name__ and part.p:
-                raise ConfigError(
-                    f"{self}: {name} draws at random; a loss is a function of w and D: p = 0"
-                )
-        for name, _ in net.named_buffers():
-            raise ConfigError(
-                f"{self}: {name} is a buffer that training changes, and clients would share: use "
-                "GroupNorm or LayerNorm for BatchNorm"
-            )
+                wrong[name] = "draws at random; a loss is a function of w and D: p = 0"
         for name, x in net.named_parameters():
             if not x.requires_grad:
-                raise ConfigError(f"{self}: {name} is not trained: all parameters are the vector w")
+                wrong[name] = "is not trained: all parameters are the vector w"
+        for name, why in wrong.items():
+            raise ConfigError(f"{self}: {name} {why}")
         return net
 
     @cached_property
@@ -141,16 +139,14 @@ class TorchModel(SoftmaxLogits):
         with LOCK:
             for i in np.ndindex(lead):
                 point = [torch.from_numpy(np.array(x[i])) for x in whole]
-                out[i] = f(point[0].requires_grad_(), *point[1:]).detach().numpy()
+                out[i] = f(*point).detach().numpy()
         return out
 
     def z(self, w: Any, X: Any) -> Any:
         from torch.func import functional_call
 
-        at, own = 0, {}
-        for name, x in self.parameters.items():
-            own[name] = w[at : at + x.numel()].view_as(x)
-            at += x.numel()
+        parts = w.split([x.numel() for x in self.parameters.values()])
+        own = {k: part.view_as(x) for (k, x), part in zip(self.parameters.items(), parts)}
         z = functional_call(self.net, own, (X,))
         if z.shape != (len(X), self.classes):
             raise ConfigError(
@@ -158,60 +154,33 @@ class TorchModel(SoftmaxLogits):
             )
         return z
 
-    def logits(self, w: Array, X: Array) -> Array:
-        return self.compute(self.z, w, (self.cast(X, w), 2), shape=(X.shape[-2], self.classes))
-
     def objective(self, w: Any, X: Any, y: Any, c: Any) -> Any:
         import torch.nn.functional as F
 
         losses = F.cross_entropy(self.z(w, X), y, reduction="none")
         return (c * losses).sum() + self.l2 / 2 * (w @ w)
 
+    def logits(self, w: Array, X: Array) -> Array:
+        return self.compute(self.z, w, (X.astype(w.dtype), 2), shape=(X.shape[-2], self.classes))
+
     def grad(self, w: Array, D: Batch) -> Array:
         self.validate(w, D)
-        return self.compute(
-            lambda w, *D: differentiate(self.objective(w, *D), w),
-            w,
-            *self.rows(w, D),
-            shape=(self.d,),
-        )
+        return self.compute(gradient(self.objective), w, *self.rows(w, D), shape=(self.d,))
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         self.validate(w, D)
 
         def product(w: Any, v: Any, *D: Any) -> Any:
-            g = differentiate(self.objective(w, *D), w, create_graph=True)
-            return differentiate(g @ v, w)
+            return gradient(lambda w: gradient(self.objective)(w, *D) @ v)(w)
 
         return self.compute(product, w, (v.astype(w.dtype), 1), *self.rows(w, D), shape=(self.d,))
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        def product(w: Any, X: Any, r: Any) -> Any:
-            return differentiate((self.z(w, X) * r).sum(), w)
-
-        return self.compute(
-            product, w, (self.cast(X, w), 2), (r.astype(w.dtype), 2), shape=(self.d,)
-        )
+        product = gradient(lambda w, X, r: (self.z(w, X) * r).sum())
+        arrays = (X.astype(w.dtype), 2), (r.astype(w.dtype), 2)
+        return self.compute(product, w, *arrays, shape=(self.d,))
 
     def rows(self, w: Array, D: Batch) -> Iterator[tuple[Array, int]]:
         """Yield X, y and the weights c of a batch, each with the number of its own axes."""
         c = np.broadcast_to(mean_weights(D, w.dtype), D.y.shape)
-        yield from ((self.cast(D.X, w), 2), (D.y.astype(np.int64), 1), (c, 1))
-
-    @staticmethod
-    def cast(X: Array, w: Array) -> Array:
-        return X.astype(w.dtype, copy=False)
-
-
-def differentiate(y: Any, w: Any, create_graph: bool = False) -> Any:
-    """Return ∂y/∂w; 0 where y does not depend on w."""
-    import torch
-
-    if not y.requires_grad:
-        return torch.zeros_like(w)
-    grads: Any = torch.autograd.grad(y, [w], materialize_grads=True, create_graph=create_graph)
-    return grads[0]
-
-
-def rebuild(module: Any, given: dict[str, Any]) -> Any:
-    return model_class(module)(**given)
+        yield from ((D.X.astype(w.dtype), 2), (D.y.astype(np.int64), 1), (c, 1))

@@ -19,11 +19,12 @@ from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.own_code import (
-    careful_clients,
+    CarefulClients,
+    check_form,
     check_samples,
-    check_server,
     errors_of_own_code,
     is_own,
+    name_of,
 )
 from fedref.models.base import Model
 from fedref.models.numerics import Array
@@ -87,16 +88,16 @@ class Unit(NamedTuple):
 
 def units(experiment: Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
-    found: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
+    by_file: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
     for point in config.sweep_points(experiment):
-        here = config.at_point(experiment, point)
-        for seed, (label, algorithm) in itertools.product(here.seeds, here.algorithms.items()):
-            single = replace(here, name="unit", seeds=(seed,), algorithms={label: algorithm})
+        one = config.at_point(experiment, point)
+        for seed, (label, algorithm) in itertools.product(one.seeds, one.algorithms.items()):
+            single = replace(one, name="unit", seeds=(seed,), algorithms={label: algorithm})
             digest = config.stamp(single)[:12]
             own = {k: v for k, v in point.items() if config.depends_on(label, algorithm, k)}
             file = f"{label}-seed{seed}-{digest}.ckpt"
-            found.setdefault(file, Unit(len(found), single, own, file))
-    return list(found.values())
+            by_file.setdefault(file, Unit(len(by_file), single, own, file))
+    return list(by_file.values())
 
 
 def check_many(experiment: Experiment, many: bool) -> None:
@@ -142,6 +143,7 @@ class Record(NamedTuple):
     scores: list[Scores]
     reason: str = ""
     seal: Mapping[str, str] = {}  # in a file: what the numbers were computed from
+    one_by_one: bool | None = None  # whether clients are never stacked; None: not decided yet
 
     def __repr__(self) -> str:
         """Return a short text: the state alone can have millions of numbers."""
@@ -151,6 +153,14 @@ class Record(NamedTuple):
 def rounds_done(unit: Unit, record: Record) -> int:
     """Return how many rounds are done, the start included; all of them if the unit has ended."""
     return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
+
+
+def earlier_records(record: Record) -> Iterator[Record]:
+    """Yield the records of the rounds before this one, as `iterate_rounds` did, without their states."""
+    # the last finite round was a record of its own, unless there was none
+    later = record.status == "diverged" and not record.reason.startswith("round 0:")
+    for n in range(1, len(record.rows) + later):
+        yield record._replace(status="running", reason="", round=n - 1, rows=record.rows[:n])
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -189,7 +199,7 @@ def run_rounds(
     experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
     dtype = np.dtype(experiment.dtype)
     trained = training_federation(algorithm, loaded.federation, unit.seed)
-    work = careful_clients(experiment.on_failure, say)
+    work = CarefulClients(experiment.on_failure, say, record and record.one_by_one)
 
     if is_own(model):
         w, some = model.init(stream(unit.seed, "init")), loaded.federation.train.rows[:4]
@@ -212,7 +222,8 @@ def run_rounds(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work
         )
         if is_own(algorithm):
-            check_server(algorithm, record.state.server, state.server)
+            what = f"{name_of(algorithm)}: the server's state after a round"
+            check_form(what, record.state.server, state.server)
         due = last or (t + 1) % experiment.eval_every == 0
         row, problem = {}, problem_in_parameters(state, plan)
         kept: list[Scores] = []
@@ -239,6 +250,7 @@ def run_rounds(
             [*record.rows, row],
             [*record.rounds, *[t + 1] * len(kept)],
             [*record.scores, *kept],
+            one_by_one=work.one_by_one,
         )
         yield record
 

@@ -31,7 +31,7 @@ from fedref.lab.datasets.manifest import check_federation, read_affine
 from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import known_labels, make_model
-from fedref.lab.experiments.own_code import careful_clients, is_own
+from fedref.lab.experiments.own_code import CarefulClients, is_own
 from fedref.lab.experiments.parallel import run_single_threaded
 from fedref.lab.experiments.unit import units
 from fedref.lab.flower import messages
@@ -176,9 +176,9 @@ def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path)
         work.weights, *own.shift_and_scale, dtype, source.vocabulary is not None,
     )  # fmt: skip
     # a node may be a process a round, which knows no earlier one: own code is never stacked here
-    how = {"stack": False} if is_own(algorithm) or is_own(model) else {}
+    alone = is_own(algorithm) or is_own(model) or None
     say = partial(print, "fedref:", file=sys.stderr, flush=True)
-    run_clients = careful_clients("drop", say, **how)
+    run_clients = CarefulClients("drop", say, one_by_one=alone)
     results, counts = run_clients(algorithm, model, request.sent, [*states.values()], data)
     for (k, t), result in zip(before.items(), results):
         if result is not None and result.client_state is not None:

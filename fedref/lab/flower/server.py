@@ -27,7 +27,7 @@ from fedref.lab.experiments.loading import MOST_CLASSES, Loader, key_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.run import execute
-from fedref.lab.experiments.run_directory import begin_run, hold_directory
+from fedref.lab.experiments.run_directory import begin_run
 from fedref.lab.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.lab.flower import messages
 from fedref.lab.flower.messages import (
@@ -280,8 +280,7 @@ def serve(
     nodes.gather_facts()
     loader, whole = Loader(), nodes.stand_in(str(experiment.data["name"]))
     loader.kept[key_of(experiment.data, experiment.split)] = whole  # no sweep is over data
-    with hold_directory(out):
-        begin_run(experiment, out)
+    with begin_run(experiment, out):
         if not resumed:
             write_atomically(path, json.dumps({"run": secrets.randbits(63)}).encode())
         run = read_json(path, "the file as the run left it").get("run", 0)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from running import contents
 
 import fedref
 from fedref.algorithms.fedavg import FedAvg
@@ -137,10 +138,10 @@ def leave(*_):
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (lambda it, model, sent, local, D: None, "`step` returns None"),
+        (lambda it, model, sent, local, D: None, "a NoneType, has nothing as w"),
         (lambda it, model, sent, local, D: local + 1j, "complex128"),
-        (lambda it, model, sent, local, D: local.mean(-1), r"float64 \(\), expected"),
-        (lambda it, model, sent, local, D: (local, local), "returns tuple"),
+        (lambda it, model, sent, local, D: local.mean(-1), r"float64 \(\) as w, expected"),
+        (lambda it, model, sent, local, D: (local, local), "a tuple, has nothing as w"),
         (lambda it, model, sent, local, D: "w", "<U1"),
         (leave, r"test_own_code\.py, line \d+: SystemExit"),
         (cache_on_id, "expected real numbers"),
@@ -155,9 +156,7 @@ def test_a_server_of_another_form_is_an_error():
     def combine(it, model, server, uploads, cohort):
         return server._replace(w=uploads)
 
-    with pytest.raises(
-        OwnCodeError, match=r"the server's w is float64 \(3, 5\), expected float64 \(5,\)"
-    ):
+    with pytest.raises(OwnCodeError, match=r"has float64 \(3, 5\) as w, expected .* \(5,\)"):
         run(algorithm(FedAvg.step, combine=combine))
 
 
@@ -177,3 +176,34 @@ def test_a_module_that_exits_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FedrefError, match="cannot be imported"):
         fedref.run(algorithm="exits_at_once:X", data=(X, Y, CLIENT))
+
+
+LATE = """
+from dataclasses import dataclass
+import numpy as np
+from fedref.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Late(FedAvg):
+    def step(self, model, sent, local, D):
+        g = model.grad(local, D)
+        return local - self.lr * (g.mean(0) if local.ndim > 1 and sent.w.any() else g)
+"""
+
+
+def test_what_the_first_round_decides_holds_when_the_run_is_resumed(tmp_path, monkeypatch):
+    """Clients are mixed from the second round on: nothing says so, and a resumed run does the same."""
+    (tmp_path / "mixes_late.py").write_text(LATE)
+    np.savez(tmp_path / "data.npz", X=X, y=Y, client=np.arange(60) // 20)
+    monkeypatch.chdir(tmp_path)
+    how = HOW | {"algorithm": "mixes_late:Late", "data": "data.npz", "model": "binary-logistic"}
+    fedref.run(**how, out="whole")
+
+    def stop(unit, record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedref.run(**how, out="parts", progress=Progress(round=stop))
+    fedref.run(**how, out="parts")
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")

@@ -35,19 +35,19 @@ def test_a_line_has_phase_round_score_with_its_round_share_and_what_is_left(monk
     one, two, three = units(made)
     status, clock = status_of(made, monkeypatch)
     status.phase = "splitting"
-    assert status.line() == "tiny: splitting"
+    assert status.line() == "tiny; splitting; 0 % of the run"
     status.count({one.number: 10})
-    status.phase, status.newest = "rounds", progress.describe(two, record(1))
+    status.phase, status.newest = "training", progress.describe(two, record(1))
     status.count({two.number: 2})
     clock.now = 4.0
     assert status.line() == (
-        "fedavg (seed 1): round 1 of 9, accuracy 50.00 % (round 1); 40 % of the run"
+        "fedavg (seed 1): round 1 of 9, accuracy 50.00 % (round 1); training; 40 % of the run"
     )
     status.count({two.number: 5, three.number: 1})
     status.phase, clock.now = "evaluating", 8.0
     status.count({three.number: 4})
     # 6 rounds in 8 s, and 11 are left
-    assert status.line().endswith(", evaluating; 63 % of the run, 0:00:15 left")
+    assert status.line().endswith("; evaluating; 63 % of the run, 0:00:15 left")
     status.count({two.number: 10, three.number: 10})
     assert "99 % of the run" in status.line()  # the end is told by the table
 
@@ -71,7 +71,7 @@ def test_without_a_terminal_lines_become_rarer(monkeypatch):
         told.message("a word")
         wait_for(lambda: len(pauses) > 5)
     assert pauses == [10, 20, 40, 60, 60, 60]
-    assert sorted(said) == ["a word", *["tiny: starting"] * 5]
+    assert sorted(said) == ["a word", *["tiny; starting; 0 % of the run"] * 5]
 
 
 def test_a_line_on_a_terminal_and_in_a_notebook_and_nothing_unasked(capsys, monkeypatch):
