@@ -136,28 +136,34 @@ class Stuck(FedAvg):
 """
 
 
+LARGE = ["--threads", 2, "--set", "model.hidden=[6000]"]
+
+
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize(
     ("wait", "words"),
-    [("time.sleep(1e6)", ["--workers", 1, "--threads", 2, "--set", "model.hidden=[6000]"]),
-     ("time.sleep(1e6)", ["--workers", 2, "--threads", 2, "--set", "model.hidden=[6000]"]),
+    [("time.sleep(1e6)", [*LARGE, "--workers", 1]), ("time.sleep(1e6)", [*LARGE, "--workers", 2]),
      ("sum(range(10**15))", ["--workers", 2])],
     ids=["thread", "threads of workers", "C"],
 )  # fmt: skip
 def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(here, wait, words, number):
+    if number == signal.SIGKILL and "sum" in wait and sys.platform != "linux":
+        pytest.skip("a process does not learn that its parent died")
     (here / "stuck_in_a_step.py").write_text(STUCK.format(wait=wait))
     first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     run = process("run", "stuck_in_a_step:Stuck", "-q", "--out", "a", *words, first=first)
     pid = int(run.stdout.readline())
-    run.send_signal(number)
-    err = run.communicate(timeout=60)[1]
+    try:
+        run.send_signal(number)
+        err = run.communicate(timeout=60)[1]
+        wait_for(lambda: not is_running(pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     if number == signal.SIGINT:
-        assert (run.returncode, err) == (
-            130,
-            "fedref: interrupted; resume with: fedref resume a\n",
-        )
-    wait_for(lambda: not is_running(pid))
+        line = "fedref: interrupted; resume with: fedref resume a\n"
+        assert (run.returncode, err) == (130, line)
 
 
 @posix
