@@ -5,7 +5,7 @@ processes, which save in the directory, or any other, which sends units' files. 
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext, suppress
 from functools import partial
@@ -130,34 +130,33 @@ def complete_units(
     executor: Executor | None,
 ) -> Iterator[Record]:
     """Complete all units: in this process, in `workers` of this machine, or in an executor."""
-    saved = {
-        u.number
-        for u in work
-        if how.directory and run_directory.record_path(how.directory, u).exists()
-    }
+    place = how.directory
+    saved = {u.number for u in work if place and run_directory.record_path(place, u).exists()}
     new = [unit for unit in work if unit.number not in saved]
-    others: Iterable[tuple[Unit, tuple[dict[str, bytes], list[str]]]] = ()
-    if executor is not None:
-        others = run_in_executor(executor, partial(complete_elsewhere, loader=loader), new)
-    elif workers > 1:
-        call = partial(complete_elsewhere, loader=loader, how=how._replace(engine=None))
-        others = run_in_workers(workers, call, work, progress.elsewhere, progress.message)
-    for unit, (files, messages) in others:
-        for name, content in files.items():
-            path = Path(how.directory or "") / name
-            with run_directory.disk_errors(path.parent):
-                make_folder(path.parent)
-                write_atomically(path, content)
-        for text in messages:
-            progress.message(text)
-        progress.elsewhere({unit.number: unit.experiment.rounds + 1})
+
+    def run_elsewhere() -> Generator[tuple[Unit, tuple[dict[str, bytes], list[str]]], None, None]:
+        if executor is not None:
+            yield from run_in_executor(executor, partial(complete_elsewhere, loader=loader), new)
+        elif workers > 1:
+            call = partial(complete_elsewhere, loader=loader, how=how._replace(engine=None))
+            yield from run_in_workers(workers, call, work, progress.elsewhere, progress.message)
+
+    with closing(run_elsewhere()) as results:
+        for unit, (files, messages) in results:
+            for name, content in files.items():
+                path = Path(place or "") / name
+                with run_directory.disk_errors(path.parent):
+                    make_folder(path.parent)
+                    write_atomically(path, content)
+            for text in messages:
+                progress.message(text)
+            progress.elsewhere({unit.number: unit.experiment.rounds + 1})
     for unit in work:  # of those that others have run, what follows has only to read the files
         with closing(complete_unit(unit, loader, how, progress)) as rounds:
             for i, record in enumerate(rounds):
-                for earlier in (
-                    earlier_records(record) if not i and unit.number not in saved else ()
-                ):
-                    progress.round(unit, earlier)
+                if i == 0 and unit.number not in saved:
+                    for earlier in earlier_records(record):
+                        progress.round(unit, earlier)
                 progress.round(unit, record)
         yield record
 

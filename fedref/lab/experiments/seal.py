@@ -137,13 +137,11 @@ def own_modules(found: Iterable[str]) -> dict[str, Path]:
 def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
     """Yield the modules that a module imports, their packages, and what may be modules."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = resolve_name("." * node.level + (node.module or ""), package)
-            modules = [f"{module}.{alias.name}" for alias in node.names]
-        else:
-            continue
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # relative, and there is no package
+                module = resolve_name("." * node.level + (node.module or ""), package)
+                modules = [f"{module}.{alias.name}" for alias in node.names]
         for module in modules:
             yield from accumulate(module.split("."), "{}.{}".format)
 
@@ -155,8 +153,12 @@ def own_file(name: str) -> Path | None:
     if module is None and (top == name or own_file(top)):  # find_spec imports packages
         with suppress(Exception):
             file = getattr(find_spec(name), "origin", None)
-    own = isinstance(file, str) and not file.startswith(FOREIGN) and os.path.isfile(file)
-    return Path(file) if file and own else None
+    if not isinstance(file, str) or file.startswith(FOREIGN) or not os.path.isfile(file):
+        return None
+    installed = {"site-packages", "dist-packages"} & {
+        *Path(file).parts
+    }  # of the user, or the system
+    return None if installed else Path(file)
 
 
 def check_seal(

@@ -113,12 +113,13 @@ def check_many(experiment: Experiment, many: bool) -> None:
 
 def count_work(experiment: Experiment) -> str:
     """Return how much there is to do, as text: "6 units, 600 rounds, 66 evaluations"."""
-    rounds, evaluations, found = 0, 0, units(experiment)
-    for unit in found:
-        T, every = unit.experiment.rounds, unit.experiment.eval_every
-        rounds += T
-        evaluations += 1 + -(-T // every)
-    counts = {"unit": len(found), "round": rounds, "evaluation": evaluations}
+    work = [unit.experiment for unit in units(experiment)]
+    evaluations = sum(1 + -(-one.rounds // one.eval_every) for one in work)
+    counts = {
+        "unit": len(work),
+        "round": sum(one.rounds for one in work),
+        "evaluation": evaluations,
+    }
     return ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items())
 
 

@@ -161,22 +161,13 @@ def test_a_file_names_the_class_and_its_arguments(tmp_path, monkeypatch):
     assert (tmp_path / "two" / "metrics.csv").read_bytes() == whole
 
 
-class Drops(Net):
-    def __init__(self, features, classes):
-        super().__init__(features, classes)
-        self.body.append(nn.Dropout(0.5))
+def with_layer(layer):
+    class Longer(Net):
+        def __init__(self, features, classes):
+            super().__init__(features, classes)
+            self.body.append(layer)
 
-
-class Norms(Net):
-    def __init__(self, features, classes):
-        super().__init__(features, classes)
-        self.body.append(nn.BatchNorm1d(3))
-
-
-class Frozen(Net):
-    def __init__(self, features, classes):
-        super().__init__(features, classes)
-        self.body[0].requires_grad_(False)
+    return Longer
 
 
 class OneScore(Net):
@@ -186,7 +177,8 @@ class OneScore(Net):
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [(Drops, "draws at random"), (Norms, "GroupNorm"), (Frozen, "is not trained"),
+    [(with_layer(nn.Dropout(0.5)), "draws at random"), (with_layer(nn.BatchNorm1d(3)), "GroupNorm"),
+     (with_layer(nn.Linear(3, 3).requires_grad_(False)), "is not trained"),
      (OneScore, r"forward returns \(\d+,\), expected")],
 )  # fmt: skip
 def test_what_no_client_can_have_alone_is_refused(model, words):
