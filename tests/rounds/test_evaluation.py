@@ -19,6 +19,7 @@ from fedref.rounds import evaluation
 from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.rounds.federation import Part
 from fedref.sampling import Sampling
+from fedref.strategies import federation_of
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
 SIZES = (7, 1, 12, 3, 5, 2, 9)
@@ -114,9 +115,10 @@ def test_who_does_not_adapt_gets_no_rows_of_an_unseen_client():
 def test_scores_depend_on_no_block_piece_or_thread(name, data):
     """The test rows are a client's own but the first: some clients have none."""
     trace = data.draw(strategies.traces(strategies.algorithms(name)))
-    (*_, state), whole = trace.run(), trace.federation
-    rows = np.delete(whole.train.rows, trace.offsets[:-1])
+    *_, state = trace.run()
+    rows = np.delete(np.arange(len(trace.y)), trace.offsets[:-1])
     test = Part(rows, trace.offsets - np.arange(len(trace.offsets)))
+    whole = federation_of(trace.model, trace.X, trace.y, trace.offsets, 0 * trace.offsets)
     arguments = trace.algorithm, trace.model, state, replace(whole, test=test), CONFIG
 
     def scores(**how):
