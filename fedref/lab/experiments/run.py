@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
-from fedref.boundary.values import Bounds, Entry
+from fedref.boundary.values import Bounds, Entry, quote
 from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, compose, setting_entries
@@ -259,7 +259,7 @@ def run(
     for name, number in (("workers", workers), ("threads", 1 if threads is None else threads)):
         Entry(name, int, bounds=Bounds(1)).check(number)
     if not isinstance(out, str | Path | None):
-        raise ConfigError(f"out is {out!r}, expected the path of a run directory")
+        raise ConfigError(f"out is {quote(out)}, expected the path of a run directory")
     experiment = compose(what, settings.items())
     check_many(experiment, many)
     if out is None and experiment.keep_parameters is not None:
