@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedref import tree
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import check_fields
 from fedref.models.base import Model
@@ -41,12 +40,12 @@ class Cohort(NamedTuple):
 WEIGHTINGS = ("samples", "uniform")
 
 
-def weighted_mean(p: Array, w: Array | tree.Rows) -> Array:
+def weighted_mean(p: Array, w: Array) -> Array:
     """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,)."""
     return weighted_sum(p, w)  # [apfl eq.1] w = Σ_k p_k w_k
 
 
-def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
+def weighted_sum(c: Array, w: Array) -> Array:
     """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time."""
     terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
     total = next(terms)

@@ -3,9 +3,7 @@
 A tree is an array, a number, None, or a (named) tuple of trees.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import count, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,44 +106,6 @@ def read_only(x: Any) -> Any:
     x = x.view()
     x.setflags(write=False)
     return x
-
-
-class Rows:
-    """A stack (K, d) for sums over clients, with one row in memory at a time.
-
-    read : yields the rows (d,) in order, anew at each call.
-    """
-
-    def __init__(self, read: Callable[[], Iterable[Any]], K: int) -> None:
-        self.read, self.K = read, K
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.read())
-
-    def __len__(self) -> int:
-        return self.K
-
-    def __mul__(self, factor: "Rows") -> "Rows":
-        return Rows(lambda: (a * b for a, b in zip(self, factor)), self.K)
-
-    @cached_property
-    def dtype(self) -> Any:
-        return next(iter(self)).dtype
-
-
-def stream(read: Callable[[], Iterable[Tree]], K: int) -> Tree:
-    """Stack K trees without holding them: `read` yields them anew for each sum.
-
-    `combine` takes such a stack as its uploads. The result is the same to the bit, and memory does
-    not grow with K.
-    """
-    place = count()
-
-    def leaf(_: Any) -> Rows:
-        i = next(place)
-        return Rows(lambda: (next(islice(leaves(tree), i, None)) for tree in read()), K)
-
-    return map(leaf, next(iter(read())))
 
 
 def finite(tree: Tree) -> bool:

@@ -1,18 +1,12 @@
 """Trees: nested tuples of arrays."""
 
-import tracemalloc
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers import MODELS, make_federation, same, start
+from helpers import same
 
 from fedref import tree
-from fedref.algorithm import Cohort, weighted_mean
-from fedref.algorithms import ALGORITHMS
-from fedref.rounds.local_data import gather
-from fedref.rounds.loop import run_clients
-from fedref.sampling import Sampling, make_plan
 
 
 class Pair(NamedTuple):
@@ -60,38 +54,3 @@ def test_one_number_that_is_not_finite_is_noticed():
     for bad in (np.nan, np.inf, -np.inf):
         assert not tree.finite(Pair(A, (np.array([0.0, bad]), None)))
         assert not tree.finite((A, float(bad)))
-
-
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.pooled])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_what_clients_sent_is_combined_from_a_stream_to_the_bit(name, dtype):
-    model, algorithm = MODELS["mlp"], ALGORITHMS[name]()
-    federated = make_federation(model, (9, 30, 12, 20, 5))
-    sampling = Sampling(5, epochs=2, batch_size=5)
-    plan = make_plan(sampling, federated.train.sizes, 0, 0, algorithm.roles)
-    server = tree.map(
-        lambda x: x.astype(dtype) if isinstance(x, np.ndarray) else x,
-        start(algorithm, model).server,
-    )
-    data = gather(plan, federated, dtype, np.arange(5), np.full(5, 0.2))
-    results, _ = run_clients(algorithm, model, algorithm.download(server), [None] * 5, data)
-    uploads = [result.upload for result in results]
-    cohort = Cohort(plan.clients, plan.counts, plan.sizes, 5)
-    whole = algorithm.combine(model, server, tree.stack(uploads), cohort)
-    read = tree.stream(lambda: iter(uploads), 5)
-    assert same(algorithm.combine(model, server, read, cohort), whole)
-
-
-def test_a_streamed_sum_does_not_grow_with_the_clients():
-    d = 20_000
-    base = np.random.default_rng(0).normal(size=2 * d)
-
-    def peak(K):
-        uploads = tree.stream(lambda: (base[k : k + d] for k in range(K)), K)
-        tracemalloc.start()
-        weighted_mean(np.full(K, 1 / K), uploads)
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return found
-
-    assert peak(2000) < peak(10) + 100_000 < 5 * 8 * d
