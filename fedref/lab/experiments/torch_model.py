@@ -10,6 +10,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, field, make_dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
@@ -22,7 +23,7 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
 #: A module is computed with by one thread at a time: torch puts the parameters into it meanwhile.
-LOCK = threading.Lock()
+LOCK = threading.RLock()
 
 
 def is_module(thing: Any) -> bool:
@@ -56,6 +57,21 @@ def new_model(module: Any) -> Any:
     return object.__new__(model_class(module))
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw as torch does with this seed, whatever state and type of numbers other code has set."""
+    import torch
+
+    usual = torch.get_default_dtype()
+    with LOCK, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)  # a worker does not know what a script has set
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(usual)
+
+
 def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return ∂f/∂w, w being the first argument of f."""
     from torch.func import grad
@@ -80,8 +96,7 @@ class TorchModel(SoftmaxLogits):
 
         torch.set_num_threads(1)
         net: Any = self.module
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             if inspect.isclass(net):
                 net = net(**{name: getattr(self, name) for name in self.arguments})
             net = copy.deepcopy(net)
@@ -116,9 +131,9 @@ class TorchModel(SoftmaxLogits):
         """Return the parameters as their modules draw them; those without `reset_parameters` stay."""
         import torch
 
-        with LOCK, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**62)))
-            for part in self.net.modules():
+        modules = [*self.net.modules()]
+        with seeded(int(rng.integers(2**62))):
+            for part in modules:
                 if hasattr(part, "reset_parameters"):
                     part.reset_parameters()
             ws = [x.detach().double().ravel() for x in self.parameters.values()]

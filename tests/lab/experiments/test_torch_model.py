@@ -157,6 +157,14 @@ def test_a_file_names_the_class_and_its_arguments(tmp_path, monkeypatch):
     assert 'name = "own_net:Net"\nwidth = 3\n' in (tmp_path / "o" / "config.toml").read_text()
     assert main(["resume", "o"]) == 0
     whole = (tmp_path / "o" / "metrics.csv").read_bytes()
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # of this process, not of its workers
+    try:
+        assert main([*words.split(), "double"]) == 0
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(usual)
+    assert (tmp_path / "double" / "metrics.csv").read_bytes() == whole
     assert main([*words.split(), "two", "--workers", "2"]) == 0
     assert (tmp_path / "two" / "metrics.csv").read_bytes() == whole
 
