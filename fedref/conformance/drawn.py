@@ -42,8 +42,6 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("fedavg", "fedavg-update", "per-fedavg", "fedmeta-maml", "fedmeta-sgd", "fedmaml",
                  "apfl", "apfl-deng", "pfedme"),
 }  # fmt: skip
-#: The outputs of a round that every backend has, besides what clients keep.
-STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 #: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 EPS = float(np.finfo(float).eps)
@@ -166,8 +164,10 @@ def settle(case: Case) -> Case | None:
     if case.call == "client":
         required = tuple(n for n in outputs if n.startswith(("upload.", "client.")))
     if case.call == "round":
-        last = {n: n.split(".")[-1] for n in outputs}
-        required = tuple(n for n in outputs if ".clients." in n or last[n] in STATE)
+        start = [n.split(".")[2] for n in case.inputs if n.startswith("state.server.")]
+        main = serialise.required_state(case.algorithm, start, case.hyper)
+        ends = tuple(f".server.{n}" for n in main)
+        required = tuple(n for n in outputs if n.endswith(ends))
     floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
     unclear = {n for n in floats if not is_clear(outputs[n], least=FEW_DIGITS)}
     if unclear & set(required):

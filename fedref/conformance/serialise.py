@@ -1,6 +1,6 @@
 """Conversion of fedref's values to those of a backend (arrays, numbers, dictionaries), and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,14 @@ def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
 
     state = _with_window(state, lambda window: np.asarray(window, dtype))
     return {name_leaf(path): convert(x) for path, x in tree.flatten(state).items()}
+
+
+def required_state(algorithm: str, start: Iterable[str], hyper: Mapping[str, Any]) -> list[str]:
+    """Return which fields of the server's state a backend must return after a round; `start` : all."""
+    names = list(start)
+    main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else names[:1]
+    main += [name for name in ("c", "h", "m", "v") if name in names and algorithm != "fedcurv"]
+    return main + ["mu"] * bool(hyper.get("adaptive_mu"))
 
 
 def load_server(algorithm: AnyAlgorithm, model: Model, values: Mapping[str, Array]) -> Any:

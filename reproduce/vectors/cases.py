@@ -334,9 +334,7 @@ def make_trace(
     start = serialise.dump_state(first, np.float64) | dict(server or {})
     data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     data["X"] = scale * data["X"] if scale != 1 else data["X"]
-    main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(start))]
-    main += [name for name in ("c", "h", "m", "v") if name in start and algorithm != "fedcurv"]
-    main += ["mu"] if given.get("adaptive_mu") else []
+    main = serialise.required_state(algorithm, start, given)
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
     return make_case(
         f"round-{name}", "round", algorithm, model, given,

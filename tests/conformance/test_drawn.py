@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedref.conformance import drawn, suite
+from fedref.conformance import drawn, serialise, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.suite import InProcess
@@ -160,6 +160,22 @@ def test_what_a_backend_does_not_offer_is_not_counted():
             raise NotImplementedError
 
     assert list(drawn.search(InProcess(Nothing()), 5)) == []
+
+
+class OwnState:
+    """Returns what golden rounds require, and keeps everything else in a form of its own."""
+
+    def round(self, algorithm, model, hyper, state, data, plan):
+        out = LOOP.round(algorithm, model, hyper, state.get("mine", state), data, plan)
+        server = out["server"]
+        main = serialise.required_state(algorithm, server, hyper)
+        return {"server": {name: server[name] for name in main}, "mine": out}
+
+
+@pytest.mark.parametrize("name", ["fedcurv", "fedmaml", "scaffold", "fedprox"])
+def test_what_golden_rounds_do_not_require_may_be_left_out(name):
+    found = list(drawn.search(InProcess(OwnState()), 30, f"{name} round"))
+    assert [failure for *_, failure in found] == [None]
 
 
 def test_the_list_names_cases_and_what_they_catch(capsys):
