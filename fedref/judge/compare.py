@@ -88,7 +88,7 @@ def form_error(x: Any, want: Array, dtype: Any) -> str:
     if isinstance(x, bool | int | float) and want.ndim == 0:
         return "" if np.isfinite(x) else f"is {x}"
     if not isinstance(x, np.ndarray | np.generic):
-        return f"is {type_name(x)}, expected a NumPy array"
+        return f"is {type_name(x)}, expected a {'NumPy array' if want.ndim else 'number'}"
     if x.shape != want.shape:
         return f"has shape {x.shape}, expected {want.shape}"
     if x.dtype.kind not in "biuf":

@@ -175,6 +175,12 @@ def test_a_bad_answer_is_reported(change, reason):
     assert "expected a dictionary with 'server'" in report.describe_failure(result)
 
 
+def test_where_a_number_is_right_no_array_is_asked_for():
+    loss = [case for case in CASES if case.call == "loss"][:1]
+    (result,) = suite.run(Changed("loss", lambda x, inputs: [x]), loss)
+    assert "is a list, expected a number" in report.describe_failure(result)
+
+
 def test_printing_is_a_remark(capsys):
     (result,) = suite.run(Changed("grad", talk), GRAD)
     assert (result.status, result.remarks) == (PASSED, ("prints",))
