@@ -115,14 +115,21 @@ def the_users_code_changes_and_the_user_wants_it():
 
 
 @fault(r"D: helper_of_mine changed after mine")
-def a_helper_that_is_imported_in_a_function_changes():
-    text = ALGORITHM.format(factor="helper_of_mine.RATE")
-    text = text.replace("        return", "        import helper_of_mine\n        return")
+def a_helper_that_is_imported_in_a_function_changes(helper="helper_of_mine"):
+    text = ALGORITHM.format(factor=f"{helper}.RATE")
+    text = text.replace("        return", f"        import {helper}\n        return")
     Path("with_helper.py").write_text(text)
-    Path("helper_of_mine.py").write_text("RATE = 1.0\n")
+    path = Path(f"{helper.replace('.', '/')}.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("RATE = 1.0\n")
     stopped(document(algorithms={"mine": {"algorithm": "with_helper:Mine"}}))
-    Path("helper_of_mine.py").write_text("RATE = 0.5\n")
+    path.write_text("RATE = 0.5\n")
     return finish("resume", "D")
+
+
+@fault(r"D: helpers.of_mine changed after mine")
+def a_helper_in_a_folder_without_init_changes():
+    return a_helper_that_is_imported_in_a_function_changes("helpers.of_mine")
 
 
 @fault(r"^$", 0)

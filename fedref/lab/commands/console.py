@@ -76,11 +76,15 @@ class StopSignal(KeyboardInterrupt):
 def signals_raise() -> Iterator[None]:
     """Let the first Ctrl-C, SIGTERM, or SIGHUP of a closed terminal end the command within two seconds.
 
-    It raises an exception, so that what was done is saved; a second one ends at once.
+    It raises an exception, so that what was done is saved. A second Ctrl-C ends at once; a terminal
+    that closes, and a system that shuts down, may send several of the others.
     """
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        for other in before:  # afterwards, too, for the process ends
+            before[other] = signal.SIG_DFL if other == signal.SIGINT else signal.SIG_IGN
+            # not SIG_IGN yet: Python complains of one that has arrived already
+            signal.signal(other, signal.SIG_DFL if other == signal.SIGINT else lambda *_: None)
         end_soon(128 + number)
         raise KeyboardInterrupt if number == signal.SIGINT else StopSignal(number)
 

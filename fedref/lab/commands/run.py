@@ -187,6 +187,7 @@ def complete(
     from fedref.lab import plots  # matplotlib is slow to import
 
     path = out.absolute()  # an algorithm may change the working directory
+    before = run_directory.times_of_saving(path)
     done = execute(
         experiment, path, loader=loader, progress=progress, workers=how.workers,
         threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
@@ -196,6 +197,8 @@ def complete(
     if not how.silent:
         files = f"{out}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
+        if before == run_directory.times_of_saving(path):
+            say(f"{out}/ was complete before: no round was run")
     for unit, record in zip(done.units, done.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"

@@ -188,7 +188,8 @@ def worker_processes(
             "module, or workers=1"
         ) from error
     given = available_threads(), work, units, shared
-    pool = ProcessPoolExecutor(number, context, start_worker, given)
+    with signals_blocked():  # it starts Python's tracker of resources
+        pool = ProcessPoolExecutor(number, context, start_worker, given)
     try:
         with signals_blocked():
             calls = {pool.submit(work_on, place): place for place in range(len(units))}
@@ -218,9 +219,10 @@ def signals_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # it would unblock interrupts if it started later
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
+        resource_tracker.ensure_running()  # SIGHUP stays blocked there; here this unblocks interrupts
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -98,6 +98,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
     with disk_errors(directory):
         make_folder(directory)
     folder = os.open(directory, os.O_RDONLY) if fcntl else -1
+    HELD.add(folder)
     try:
         for _ in range(5):  # who looks whether a run writes here holds it for a moment
             if lock_folder(folder):
@@ -109,10 +110,23 @@ def hold_directory(directory: Path) -> Iterator[None]:
             )
         yield
     finally:
-        if fcntl:
-            with suppress(OSError):  # for processes, too, that inherited it open
-                fcntl.flock(folder, fcntl.LOCK_UN)
+        if fcntl and folder in HELD:
+            HELD.remove(folder)
             os.close(folder)
+
+
+#: The open folders that this process owns, or is about to.
+HELD = set[int]()
+
+
+def disown() -> None:
+    """Close, in a process that was forked, the folders of its parent: it may live longer."""
+    while HELD:
+        os.close(HELD.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=disown)
 
 
 def lock_folder(folder: int, shared: bool = False) -> bool:
@@ -226,6 +240,11 @@ def remove_partial_files(directory: Path) -> None:
 
 def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
+
+
+def times_of_saving(directory: Path) -> dict[Path, int]:
+    """Return when each unit was saved last."""
+    return {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").glob("*.ckpt")}
 
 
 def state_path(directory: Path, unit: Unit, round: int) -> Path:

@@ -148,17 +148,24 @@ def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
 
 def own_file(name: str) -> Path | None:
     """Return the file of a module if it is the user's own."""
+    place = own_place(name)
+    return Path(place) if place and os.path.isfile(place) else None
+
+
+def own_place(name: str) -> str | None:
+    """Return the file of a module, or the folder of a package without one, if it is the user's own."""
     module, top = sys.modules.get(name), name.partition(".")[0]
-    file = vars(module).get("__file__") if inspect.ismodule(module) else None  # no `__getattr__`
-    if module is None and (top == name or own_file(top)):  # find_spec imports packages
-        with suppress(Exception):
-            file = getattr(find_spec(name), "origin", None)
-    if not isinstance(file, str) or file.startswith(FOREIGN) or not os.path.isfile(file):
-        return None
-    installed = {"site-packages", "dist-packages"} & {
-        *Path(file).parts
-    }  # of the user, or the system
-    return None if installed else Path(file)
+    places: list[Any] = []
+    with suppress(Exception):  # whatever a module says of itself
+        if inspect.ismodule(module):  # no `__getattr__`
+            places = [vars(module).get("__file__"), *vars(module).get("__path__", ())]
+        elif module is None and (top == name or own_place(top)):  # find_spec imports packages
+            spec: Any = find_spec(name)
+            places = [spec.origin, *(spec.submodule_search_locations or ())]
+    place = next((place for place in places if isinstance(place, str)), "")
+    installed = {"site-packages", "dist-packages"} & {*Path(place).parts}  # for a user, too
+    foreign = installed or place.startswith(FOREIGN) or not os.path.exists(place)
+    return None if foreign else place
 
 
 def check_seal(

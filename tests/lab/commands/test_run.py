@@ -189,6 +189,17 @@ def test_labels_that_are_words_are_said_and_kept(here, capsys):
     assert "the data or the split changed after" in refused(capsys, "resume", "a")
 
 
+def test_a_run_that_was_complete_says_so_and_keeps_its_bytes(here, capsys):
+    words = ["run", write(here / "t.toml", document(seeds=[0, 1])), "-o", "a"]
+    assert main(*words) == 0
+    before, told = contents(here / "a"), "fedref: a/ was complete before: no round was run\n"
+    assert told not in capsys.readouterr().err
+    for again in (words, [*words, "--workers", 2], ["resume", "a"]):
+        assert main(*again) == 0
+        assert told in capsys.readouterr().err
+        assert contents(here / "a") == before
+
+
 def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(here, capsys):
     path = write(here / "t.toml", document())
     before = sorted(here.rglob("*"))

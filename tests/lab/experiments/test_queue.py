@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -49,7 +50,8 @@ def whole(tmp_path_factory):
 def started(*words, rounds: int = 2):
     """Start LONG as a process in the folder a; return it once some of its rounds are done."""
     often = () if "--checkpoint-every" in words else ("--checkpoint-every", 0)
-    run = process("run", write(Path("t.toml"), LONG), "--out", "a", "-q", *often, *words)
+    path = write(Path("t.toml"), LONG)
+    run = process("run", path, "--out", "a", "-q", *often, *words, start_new_session=True)
     wait_for(lambda: run.poll() is not None or rounds_done("a") >= rounds)
     assert run.poll() is None, run.communicate()
     return run
@@ -107,7 +109,13 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, line)
     assert len(below) == 2
     before = [*map(cpu_seconds, below)]  # then some rounds, which are not saved
     wait_for(lambda: all(cpu_seconds(pid) > was + 0.5 for pid, was in zip(below, before)))
-    run.send_signal(number)
+    if number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all
+        os.killpg(run.pid, number)
+    else:
+        run.send_signal(number)
+    if number != signal.SIGINT:  # a second Ctrl-C ends at once
+        time.sleep(0.05)
+        run.send_signal(number)
     err = run.communicate(timeout=60)[1]
     assert err == line or code < 0  # then Python's own process may tell of semaphores
     assert run.returncode == code
@@ -238,6 +246,24 @@ def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
     first.communicate()
     assert main("resume", "a", "-q") == 0
     assert contents(Path("a")) == whole
+
+
+@posix
+def test_a_forked_process_does_not_own_the_directory_of_a_killed_one(here):
+    """As the processes of an executor are, which outlive it."""
+    script = (
+        "import os, pathlib, time\nfrom fedref.lab.experiments.run_directory import hold_directory\n"
+        "with hold_directory(pathlib.Path('a')):\n    if pid := os.fork():\n"
+        "        print(pid, flush=True)\n        os.kill(os.getpid(), 9)\n    time.sleep(1000)"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE) as owner:
+        child = int(owner.stdout.readline())
+        try:
+            owner.wait(60)
+            assert main("run", write(here / "t.toml", QUICK), "-q", "-o", "a") == 0
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_threads_of_one_process_are_told_too():
