@@ -56,8 +56,6 @@ def algorithms(name: str, call: str) -> Any:
     fixed: dict[str, Any] = {}
     if name == "fedprox":
         fixed = {"until_gamma": 0.0, **({"adaptive_mu": False} if call == "round" else {})}
-    if name.startswith("per-fedavg") and call in ("round", "client"):
-        fixed["inner_steps"] = 1
     drawn = strategies.algorithms(name, **fixed)
     return drawn.filter(lambda a: getattr(a, "inner_steps", 1) > 0)
 

@@ -89,7 +89,7 @@ def conformance(
         return 0
     with suite.BackendProcess(backend, timeout) as process:
         graded = suite.grade_all(process, cases, dtype, monotonic() + limit)
-        bar = tqdm(graded, "cases", len(cases), leave=False, disable=not sys.stderr.isatty())
+        bar = tqdm(graded, "cases", len(cases), **how_often())
         results = [*bar]
     results = naming.name_mistakes(results, cases, dtype)  # the child has ended
     expected, rest = report.set_apart(results, read_patterns(xfail, cases))
@@ -120,6 +120,12 @@ def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
 conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type: ignore[attr-defined]
 
 
+def how_often() -> dict[str, Any]:
+    """Return how often progress is shown: without a terminal, every ten seconds from the tenth on."""
+    pause = 0.1 if sys.stderr.isatty() else 10.0
+    return {"leave": False, "mininterval": pause, "maxinterval": pause, "delay": pause}
+
+
 def draw_cases(
     name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float,
     limit: float,
@@ -133,7 +139,7 @@ def draw_cases(
     remarks, until, offered = Counter[str](), monotonic() + limit, False
     with (
         BackendProcess(name, timeout) as process,
-        tqdm(desc="drawn", unit=" cases", leave=False, disable=not sys.stderr.isatty()) as bar,
+        tqdm(desc="drawn", unit=" cases", **how_often()) as bar,
     ):
 
         def note(call: str, result: Any) -> None:
@@ -150,7 +156,7 @@ def draw_cases(
                 if file:
                     drawn.save(failure, name, file)
                 return 1
-            print(f"{call}: {count} drawn cases pass", flush=True)
+            bar.write(f"{call}: {count} drawn cases pass")
     for remark, n in remarks.items():
         print(f"remark: {remark} ({n} cases)")
     if monotonic() > until:
