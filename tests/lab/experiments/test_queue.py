@@ -65,6 +65,11 @@ def rounds_done(folder) -> int:
     return kept
 
 
+def units_begun(folder) -> set[str]:
+    """The units of which a state is kept."""
+    return {path.name.partition("-round")[0] for path in Path(folder).glob("parameters/*.ckpt")}
+
+
 def children(run) -> list[int]:
     """The processes of fedref that a process has started."""
     text = subprocess.run(
@@ -107,6 +112,7 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, line)
     run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
     below = children(run)
     assert len(below) == 2
+    wait_for(lambda: len(units_begun("a")) >= 2)
     before = [*map(cpu_seconds, below)]  # then some rounds, which are not saved
     wait_for(lambda: all(cpu_seconds(pid) > was + 0.1 for pid, was in zip(below, before)))
     if number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all
@@ -194,7 +200,8 @@ def test_a_saving_that_takes_long_is_waited_for(here):
 @posix
 def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
     """Only what was lost is named: the other worker's unit is saved, and goes on."""
-    run = started("--workers", 2, rounds=3)
+    run = started("--workers", 2)
+    wait_for(lambda: len(units_begun("a")) >= 2)
     os.kill(children(run)[0], signal.SIGKILL)
     err = run.communicate()[1]
     assert run.returncode == 0
