@@ -76,7 +76,7 @@ def complete_unit(
     record = newest = run_directory.load_begun(
         directory, unit, seal, how.changed_code, progress.message
     )
-    saved, due = -1 if newest is None else newest.round, time.monotonic() + how.every
+    saved, due = newest, time.monotonic() + how.every
     if newest is not None:
         run_directory.keep_state(directory, unit, newest)
         yield newest
@@ -88,11 +88,11 @@ def complete_unit(
             began, ended = time.monotonic(), newest.status != "running"
             if ended or began >= due:
                 run_directory.save_record(directory, unit, newest, seal)
-                saved, now = newest.round, time.monotonic()
+                saved, now = newest, time.monotonic()
                 due = now + max(how.every, 20 * (now - began) * bool(how.every))
             yield newest
     except BaseException:
-        if newest is not None and newest.status == "running" and newest.round > saved:
+        if newest is not None and newest is not saved:  # done, too, if the last saving was cut off
             with suppress(FedrefError, OSError):  # the first error says more
                 run_directory.save_record(directory, unit, newest, seal)
         raise

@@ -126,9 +126,9 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, line)
     assert err == line or code < 0  # then Python's own process may tell of semaphores
     assert run.returncode == code
     wait_for(lambda: not any(map(is_running, below)))
-    if code > 0:  # rounds are saved
+    if code > 0:  # no round is lost, of two units at least; a third may just have begun
         stopped = fedref.load_run("a")
-        assert max(record.round for record in stopped.records) > 0
+        assert sorted(record.round for record in stopped.records)[-2] > 0
         assert any(row["status"].startswith("stopped (") for row in stopped.summary())
         assert "Not all units are done" in str(stopped)
         assert all(np.isnan(row["final_sd"]) for row in stopped.summary() if row["seeds"] == 1)

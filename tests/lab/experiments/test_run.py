@@ -21,7 +21,7 @@ from running import (
 import fedref
 from fedref import ConfigError
 from fedref.algorithms.fedavg import FedAvg
-from fedref.lab.experiments import loading
+from fedref.lab.experiments import loading, run_directory
 from fedref.lab.experiments.progress import Progress
 from fedref.rounds import loop as rounds_module
 
@@ -197,3 +197,20 @@ def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
     assert "FedAvg fails for several clients at once" in told[0]
     assert f"{__file__}, line " in told[0]
     assert "ZeroDivisionError: in the stack only" in told[0]
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_an_interrupt_before_a_round_is_saved_loses_nothing(here, monkeypatch, last):
+    """Of the last round, too, after which a unit is done."""
+    keep = run_directory.keep_state
+
+    def interrupted(directory, unit, record):
+        keep(directory, unit, record)
+        if record.round == last:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_directory, "keep_state", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fedref.run(document(rounds=3), out="a")
+    (record,) = fedref.load_run("a").records
+    assert (record.round, record.status) == (last, "done" if last == 3 else "running")
