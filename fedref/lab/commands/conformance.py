@@ -144,7 +144,7 @@ def draw_cases(
 
         def note(call: str, result: Any) -> None:
             remarks.update(result.remarks)
-            bar.set_description(call, refresh=False)
+            bar.set_description_str(call, refresh=False)
             bar.update()
 
         found = drawn.search(process, draws, only, seed, dtype, until, note)

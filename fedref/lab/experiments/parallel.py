@@ -156,9 +156,8 @@ def run_in_workers(
                         "no worker process could begin: a script that calls fedref.run with workers "
                         'does so below `if __name__ == "__main__":`'
                     ) from error
-                killed = stop_processes(
-                    processes, shared
-                )  # who does not react did not die by itself
+                # who does not react did not die by itself
+                killed = stop_processes(processes, shared)
                 pairs = zip(begun, shared.pids)
                 lost = {unit.name for unit, pid in pairs if pid > 0 and pid not in killed}
                 lost = lost or {"no unit"}
