@@ -135,6 +135,13 @@ def read_bytes(path: Path, expected: str) -> bytes:
         return data
 
 
+def read_text(path: Path, expected: str) -> str:
+    """Read a whole file as UTF-8, with or without a byte order mark."""
+    data = read_bytes(path, expected)
+    with as_data_error(path, expected):
+        return data.decode("utf-8-sig")
+
+
 def read_json(path: Path, expected: str) -> dict[str, Any]:
     """Read a JSON object, gzip or plain. Refuse NaN, Infinity and keys that occur twice."""
     data = read_bytes(path, expected)

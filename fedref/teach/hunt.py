@@ -7,7 +7,7 @@ suspect does not, and the number of the wrong line. The smaller the case that sh
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, reduce
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +17,12 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
-from fedref.boundary.errors import ConfigError
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
-from fedref.teach.exercises import bare_code
+from fedref.teach.exercises import Exercise, bare_code
 from fedref.teach.source import spec_code, text_of
-from fedref.teach.verdict import OutOfTime, error_line, leaves, run_guarded
+from fedref.teach.verdict import OutOfTime, error_line, leaves, run_guarded, verdict
 
 SUSPECT, TEST = "suspect.py", "test_suspect.py"
 #: What `suspect.py` begins with, and all of `test_suspect.py`.
@@ -92,11 +91,18 @@ class Call(NamedTuple):
         return f"the case has {count} numbers: {self.name}({', '.join(map(show, given))})"[:400]
 
 
-def hunt_verdict(text: str, where: str, seconds: float = 60.0) -> tuple[bool, list[str]]:
-    """Return whether the planted line is found, and by a test; and the lines that say so."""
+def file_verdict(
+    text: str, where: str, exercises: Mapping[str, Exercise], seconds: float
+) -> tuple[bool, list[str]]:
+    """Return the verdict on a file, of a hunt or of an exercise."""
     seed = seed_of(text)
     if seed is None:
-        raise ConfigError(f"{where}: begins with no 'Hunt SEED:', expected a file of a hunt")
+        return verdict(text, where, exercises, seconds)
+    return hunt_verdict(seed, text, where, seconds)
+
+
+def hunt_verdict(seed: int, text: str, where: str, seconds: float = 60.0) -> tuple[bool, list[str]]:
+    """Return whether the planted line is found, and by a test; and the lines that say so."""
     _, right, wrong = plantable()[choose(seed)]
 
     def judge() -> tuple[bool, list[str]]:

@@ -17,6 +17,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 PACKAGE = "fedref.lab.commands"
 #: Each command: its function, or for a group its module, and what it does.
 COMMANDS = {
+    "--version": f"{PACKAGE}:print_version print the versions of fedref, Python, NumPy and its BLAS",
     "run": f"{PACKAGE}.run:run train and compare algorithms",
     "resume": f"{PACKAGE}.run:resume continue an interrupted run",
     "plot": f"{PACKAGE}.plot:plot draw curves, bars and histograms of runs",
@@ -45,17 +46,12 @@ The reference implementation of personalised and heterogeneous federated learnin
 FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL."""
 
 
-#: A bare command is a menu.
-MENUS = {(): ["--help"], ("explain",): ["explain", "--list"], ("exercise",): ["exercise", "list"]}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Wrong input gives one line on standard error and exit code 2."""
     os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
     try:
         with standard_streams(), signals_raise():
-            words = sys.argv[1:] if argv is None else argv
-            return parse(MENUS.get(tuple(words), words))() or 0
+            return parse(sys.argv[1:] if argv is None else argv)() or 0
     except FedrefError as error:
         say(f"error: {error}")
     except RecursionError:
@@ -92,7 +88,6 @@ def print_version() -> None:
 
 
 def parse(words: Sequence[str]) -> Callable[[], Any]:
-    """Parse a command line; return the call of the command."""
-    if list(words[:1]) == ["--version"]:
-        return print_version
+    """Parse a command line; return the call of the command. `fedref exercise` alone lists the exercises."""
+    words = ["exercise", "list"] if list(words) == ["exercise"] else words
     return command_line.parse(COMMANDS, words, DESCRIPTION)

@@ -4,11 +4,11 @@ import json as json_module
 import math
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fedref.boundary.values import Bounds
+from fedref.lab.commands.console import show_progress
 
 if TYPE_CHECKING:
     from fedref import proofs
@@ -57,14 +57,12 @@ def check(
         from fedref.lab import plots  # matplotlib is slow to import
 
         plots.format_of(plot)
-    from tqdm import tqdm
-
     from fedref import proofs  # `fedref --help` does not need them
 
-    how = {"desc": "fedref check", "unit": "proof", "leave": False, "dynamic_ncols": True}
-    bar: Any = partial(tqdm, **how, disable=None)  # on a terminal only
     start = time.perf_counter()
-    rows = proofs.run(only, seed, bar)
+    rows = proofs.run(
+        only, seed, lambda todo: show_progress("fedref check", " proofs", iterable=todo)
+    )
     seconds = time.perf_counter() - start
     print(format_json(rows, seed, seconds) if json else format_table(rows, seconds))
     if plot:
@@ -88,10 +86,10 @@ def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
     cells = [("tag", "compared", "error", "verdict")]
     cells += [(f"[{row.tag}]", row.claim, f"{row.error:.1e}", row.verdict) for row in rows]
     tag, claim = (max(len(cell[i]) for cell in cells) for i in (0, 1))
-    lines = [f"{c[0]:<{tag}}  {c[1]:<{claim}}  {c[2]:>7}  {c[3]}" for c in cells]
-    for i, row in reversed(list(enumerate(rows, 1))):
-        if row.note:
-            lines.insert(i + 1, f"    {row.note}")
+    lines = []
+    for (of, what, error, verdict), note in zip(cells, ["", *(row.note for row in rows)]):
+        lines.append(f"{of:<{tag}}  {what:<{claim}}  {error:>7}  {verdict}")
+        lines += [f"    {note}"] * bool(note)
     failed = sum(row.verdict != "ok" for row in rows)
     what = f"{failed} of {len(rows)} failed" if failed else f"all {len(rows)} hold"
     return "\n".join([*lines, "", f"{what} ({seconds:.1f} s)"])

@@ -4,7 +4,8 @@ Positional parameters are arguments, keyword parameters are options, and a bool 
 `name : meaning` explains a parameter; the first paragraph is the description, and what follows the line of
 the first other heading ("examples", "columns", ...) stands below the options, unchanged. A parameter whose
 default is a dataclass has an option for each field. `settings` of a function names further options by
-group; `below` is a function that returns more text for the end.
+group; `below` is a function that returns more text for the end. A command without a function is a group:
+its text is the GROUP of its module, and a list of the commands below it.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from typing import Any
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Entry, literal, schema, with_dashes
 
-Function = Callable[..., Any]
 HELP_WIDTH = 100
 
 #: What a parameter means in all commands that have it; a command's docstring may say something else.
@@ -47,9 +47,11 @@ SHORT = {"out": ["-o"], "quiet": ["-q"]}
 class Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, and whose errors look like fedref's others."""
 
-    def __init__(self, **how: Any) -> None:
-        usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
-        super().__init__(**{**usual, **how})
+    def __init__(self, prog: str) -> None:
+        how = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, formatter_class=how)
+        # argparse takes -1 for a value, but -1e-3 for an option
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf|nan)")
 
     def error(self, message: str) -> Any:
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
@@ -81,49 +83,75 @@ def key_of(name: str, of_a_run: bool) -> str:
     return name if name.partition(".")[0] in TABLES and "." in name else ""
 
 
-class Store(argparse.Action):
-    """Check a word by the schema, and store its value; several become a list."""
-
-    def __init__(self, *, entry: Entry, **how: Any) -> None:
-        super().__init__(**how)
-        self.entry = entry._replace(
-            name=how["option_strings"][-1] if how["option_strings"] else entry.name
-        )
-
-    def __call__(self, parser: Any, namespace: Any, words: Any, option: Any = None) -> None:
-        one = self.entry._replace(many=False)
-        texts = words if isinstance(words, list) else [words]
-        values = [one.check(one.parse(text)) for text in texts]
-        before = getattr(namespace, self.dest, None) or []
-        setattr(namespace, self.dest, [*before, *values] if self.entry.many else values[0])
+# ---- the words of a command line -----------------------------------------------------------------
 
 
-# ---- from functions to a parser ------------------------------------------------------------------
+def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -> Callable[[], Any]:
+    """Parse a command line; return the call of a command, or of what prints a group's help.
+
+    commands : "data show" → "MODULE:FUNCTION what it does". A module is imported only if it is used.
+    description : of all commands.
+    """
+    name, rest = "", list(words)
+    while rest and f"{name} {rest[0]}".strip() in commands:
+        name = f"{name} {rest.pop(0)}".strip()
+    place, prog = commands.get(name, "").partition(" ")[0], f"fedref {name}".strip()
+    module, _, function = place.partition(":")
+    if function:
+        return call_of(getattr(import_module(module), function), prog, rest)
+    below = {
+        command.removeprefix(name).strip(): text.partition(" ")[2]
+        for command, text in commands.items()
+        if command.rpartition(" ")[0] == name
+    }
+    if rest and rest[0] not in ("-h", "--help"):
+        raise ConfigError(f"{unknown('command', rest[0], below)} (see `{prog} --help`)")
+    about, _, more = (import_module(module).GROUP if module else description).partition("\n\n")
+    return partial(
+        print, f"usage: {prog} COMMAND ...", fill(" ".join(about.split()), HELP_WIDTH),
+        "\n".join([
+            f"commands (`{prog} COMMAND --help` explains one)",
+            *(f"  {command:<13}{text}" for command, text in below.items()),
+        ]),
+        *filter(None, [more.rstrip()]), sep="\n\n",
+    )  # fmt: skip
 
 
-def fill_parser(parser: argparse.ArgumentParser, function: Function) -> None:
-    """Add the description and the parameters of a function to a parser."""
-    text = inspect.cleandoc(function.__doc__ or "")
-    description, _, rest = text.partition("\n\n")
-    parser.description = fill(" ".join(description.split()), HELP_WIDTH)
+def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Callable[[], Any]:
+    """Return the call of a function with the arguments that these words give."""
+    parser, entries = Parser(prog), dict[str, Entry]()
+    describe(parser, function)
+    parameters, known = inspect.signature(function).parameters, schema(function)
+    bundles: dict[str, Any] = {
+        x.name: type(x.default) for x in known.values() if is_dataclass(x.default)
+    }
+    for name, entry in known.items():
+        for one in schema(bundles[name]).values() if name in bundles else [entry]:
+            entries[one.name] = add_parameter(parser, one, parameters[name].kind)
+    for title, settings in getattr(function, "settings", {}).items():
+        group = parser.add_argument_group(title)
+        for entry in settings:  # as text: its algorithm checks it
+            text = Entry(entry.name, str, None, meaning=entry.meaning)
+            entries[entry.name] = add_parameter(group, text, inspect.Parameter.KEYWORD_ONLY)
+    given = vars(parser.parse_args(words))
+    values = {name: read_words(entries[name], word) for name, word in given.items()}
+    for name, cls in bundles.items():
+        values[name] = cls(**{key: values.pop(key) for key in schema(cls) if key in values})
+    first = [n for n, p in parameters.items() if p.kind is p.VAR_POSITIONAL]
+    return partial(function, *(x for name in first for x in values.pop(name)), **values)
+
+
+def describe(parser: Parser, function: Callable[..., Any]) -> None:
+    """Set what stands above and below a parser's options: the function's docstring."""
+    about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+    parser.description = fill(" ".join(about.split()), HELP_WIDTH)
     further = re.split(r"^(?=[a-z][\w ,()]*\n  )", rest, maxsplit=1, flags=re.M)
     more = function.below() if hasattr(function, "below") else ""
     parser.epilog = "\n\n".join(filter(None, [*(t.rstrip() for t in further[1:]), more])) or None
-    parser.set_defaults(function=function)
-    kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
-    for name, entry in schema(function).items():
-        inside = schema(entry.kind).values() if is_dataclass(entry.default) else [entry]
-        for one in inside:
-            add_parameter(parser, one, kinds[name])
-    for title, entries in getattr(function, "settings", {}).items():
-        group = parser.add_argument_group(title)
-        for entry in entries:
-            text_entry = entry._replace(kind=str, default=None, many=False, optional=True, words=())
-            add_parameter(group, text_entry, inspect.Parameter.KEYWORD_ONLY)
 
 
-def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
-    """Add one parameter to a parser or to a group of one."""
+def add_parameter(parser: Any, entry: Entry, kind: Any) -> Entry:
+    """Add one parameter to a parser or to a group of one; return it with the name that messages have."""
     usual = entry.default not in (None, MISSING, (), False, "")
     form = f"{entry.default:g}" if isinstance(entry.default, float) else entry.default
     meaning = entry.meaning or COMMON.get(entry.name, "")
@@ -132,53 +160,31 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
     options = [*SHORT.get(entry.name, ()), f"--{with_dashes(entry.name)}"]
     if entry.kind is bool:
         parser.add_argument(*options, action="store_true", **how)
-        return
+        return entry
     how |= {"metavar": FORMS.get(entry.name) or FORMS[entry.kind], "default": argparse.SUPPRESS}
     if kind is inspect.Parameter.KEYWORD_ONLY:
-        how |= {"dest": entry.name, "required": entry.default is MISSING}
-        if entry.name == "only" and entry.many:
-            how["nargs"] = "+"
-        parser.add_argument(*options, action=Store, entry=entry, **how)
-    else:
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            entry, how = entry._replace(many=True), how | {"nargs": "*", "default": []}
-        elif entry.default is not MISSING:
-            how["nargs"] = "?"
-        parser.add_argument(entry.name, action=Store, entry=entry, **how)
+        how |= {"required": entry.default is MISSING}
+        if entry.many:
+            how |= (
+                {"action": "extend", "nargs": "+"} if entry.name == "only" else {"action": "append"}
+            )
+        parser.add_argument(*options, **how)
+        return entry._replace(name=options[-1])
+    if kind is inspect.Parameter.VAR_POSITIONAL:
+        entry, how = entry._replace(many=True), how | {"nargs": "*", "default": []}
+    elif entry.default is not MISSING:
+        how["nargs"] = "?"
+    parser.add_argument(entry.name, **how)
+    return entry
 
 
-def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -> Callable[[], Any]:
-    """Parse a command line; return the call of a command.
-
-    commands : "data show" → "MODULE:FUNCTION what it does". A module is imported only if it is used.
-    """
-    parser = Parser(prog="fedref", description=description)
-    meaning = "print the versions of fedref, Python, NumPy and its BLAS"
-    parser.add_argument("--version", action="store_true", help=meaning)
-    below = {"": parser.add_subparsers(title="commands", required=True, metavar="COMMAND")}
-    for name, text in commands.items():
-        place, _, meaning = text.partition(" ")
-        above, _, word = name.rpartition(" ")
-        sub = below[above].add_parser(word, help=meaning.replace("%", "%%"))
-        module, _, function = place.partition(":")
-        used = list(words[: len(name.split())]) == name.split()
-        if not function:
-            below[name] = sub.add_subparsers(title="commands", required=True, metavar="COMMAND")
-            if used and module:
-                sub.description, _, sub.epilog = import_module(module).GROUP.partition("\n\n")
-                sub.description = fill(" ".join(sub.description.split()), HELP_WIDTH)
-        elif used:
-            fill_parser(sub, getattr(import_module(module), function))
-    values = vars(parser.parse_args(words))
-    called, first = values.pop("function"), []
-    del values["version"]
-    for name, parameter in inspect.signature(called).parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            first = values.pop(name)
-        elif is_dataclass(cls := type(parameter.default)):
-            inside = {key: values.pop(key) for key in schema(cls) if key in values}
-            values[name] = cls(**inside)
-    return partial(called, *first, **values)
+def read_words(entry: Entry, given: Any) -> Any:
+    """Return the value that a word has, or the values that several have; ConfigError if one is wrong."""
+    if entry.kind is bool:
+        return given
+    one = entry._replace(many=False)
+    values = [one.check(one.parse(word)) for word in (given if entry.many else [given])]
+    return values if entry.many else values[0]
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -1,6 +1,5 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -9,8 +8,10 @@ from time import monotonic
 from typing import Annotated, Any
 
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.files import read_text
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.conformance.backends import NAMES
+from fedref.lab.commands.console import show_progress
 
 
 def conformance(
@@ -68,8 +69,6 @@ def conformance(
 
         exit code: 0 all that is offered passes, but for --xfail; 1 something fails; 2 wrong input
     """
-    from tqdm import tqdm
-
     from fedref.conformance import naming, report, suite, vectors  # `fedref --help` needs none
 
     if dtype not in vectors.DTYPES:
@@ -89,8 +88,7 @@ def conformance(
         return 0
     with suite.BackendProcess(backend, timeout) as process:
         graded = suite.grade_all(process, cases, dtype, monotonic() + limit)
-        bar = tqdm(graded, "cases", len(cases), **how_often())
-        results = [*bar]
+        results = [*show_progress("cases", " cases", iterable=graded, total=len(cases))]
     results = naming.name_mistakes(results, cases, dtype)  # the child has ended
     expected, rest = report.set_apart(results, read_patterns(xfail, cases))
     if json:  # it can be cited: every failure counts
@@ -105,10 +103,7 @@ def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
     """Return the patterns of a file for --xfail; each must fit a case."""
     if path is None:
         return ()
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--xfail {path}: {error}") from None
+    lines = read_text(path, "a file of cases, one a line").splitlines()
     patterns = tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))
     for pattern in patterns:
         if not any(fnmatchcase(case.name, pattern) for case in cases):
@@ -120,27 +115,16 @@ def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
 conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type: ignore[attr-defined]
 
 
-def how_often() -> dict[str, Any]:
-    """Return how often progress is shown: without a terminal, every ten seconds from the tenth on."""
-    pause = 0.1 if sys.stderr.isatty() else 10.0
-    return {"leave": False, "mininterval": pause, "maxinterval": pause, "delay": pause}
-
-
 def draw_cases(
     name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float,
     limit: float,
 ) -> int:  # fmt: skip
     """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one."""
-    from tqdm import tqdm
-
     from fedref.conformance import drawn
     from fedref.conformance.suite import BackendProcess
 
     remarks, until, offered = Counter[str](), monotonic() + limit, False
-    with (
-        BackendProcess(name, timeout) as process,
-        tqdm(desc="drawn", unit=" cases", **how_often()) as bar,
-    ):
+    with BackendProcess(name, timeout) as process, show_progress("drawn", " cases") as bar:
 
         def note(call: str, result: Any) -> None:
             remarks.update(result.remarks)

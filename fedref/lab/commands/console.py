@@ -20,6 +20,15 @@ def say(message: str) -> None:
             print("fedref: " + "\n    ".join(lines), file=sys.stderr, flush=True)
 
 
+def show_progress(what: str, unit: str, **how: Any) -> Any:
+    """Return tqdm's bar; without a terminal it shows every ten seconds, from the tenth on."""
+    from tqdm import tqdm  # slow to import
+
+    pause, delay = (0.1, 0.0) if sys.stderr.isatty() else (10.0, 10.0)
+    how |= {"mininterval": pause, "maxinterval": pause, "delay": delay}
+    return tqdm(desc=what, unit=unit, leave=False, dynamic_ncols=True, **how)
+
+
 class PrintableStream:
     """A stream that escapes control characters: names may come from anywhere."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import as_data_error, open_regular
+from fedref.boundary.files import as_data_error, read_text
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.lab.commands.console import say
 from fedref.lab.experiments.run_directory import disk_errors
@@ -38,8 +38,8 @@ def read_exercises(path: Path | None) -> Mapping[str, Any]:
 
     if path is None:
         return exercises.EXERCISES
-    with as_data_error(path, "a TOML file of exercises"), open_regular(path, "TOML") as file:
-        return exercises.read(file.read().decode("utf-8-sig"), path)
+    with as_data_error(path, "a TOML file of exercises"):
+        return exercises.read(read_text(path, "TOML"), path)
 
 
 def list_exercises(
@@ -112,30 +112,24 @@ def check(
     exercises : exercises of your own, a TOML file
     """
     from fedref.boundary.subprocess_runner import SubprocessRunner
-    from fedref.teach.hunt import hunt_verdict, seed_of
-    from fedref.teach.verdict import verdict
+    from fedref.teach.hunt import file_verdict
 
     if not files:
-        raise ConfigError("nothing to check: give a file that `fedref exercise start` wrote")
+        raise ConfigError(f"nothing to check: give {WANTED}")
     known, code = read_exercises(exercises), 0
     with SubprocessRunner() as runner:
         for path in files:
             try:
-                with as_data_error(path, WANTED), open_regular(path, WANTED) as file:
-                    text = file.read().decode("utf-8-sig")
-                judge, more = (verdict, [known]) if seed_of(text) is None else (hunt_verdict, [])
-                work = runner.call(judge, text, str(path), *more, timeout, timeout=WAITED * timeout)
-                right, lines = work
+                work = read_text(path, WANTED), str(path), known, timeout
+                right, lines = runner.call(file_verdict, *work, timeout=WAITED * timeout)
             except FedrefError as error:  # the rest of a class is checked all the same
                 say(f"error: {error}")
                 code = 2
                 continue
-            except (TimeoutError, ChildProcessError) as error:
-                waits = isinstance(error, TimeoutError)
-                right, lines = (
-                    False,
-                    [f"{error}{': does it wait for something? (--timeout)' * waits}"],
-                )
-            print("\n".join([f"{path}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))
+            except TimeoutError as error:
+                right, lines = False, [f"{error}: does it wait for something? (--timeout)"]
+            except ChildProcessError as error:
+                right, lines = False, [str(error)]
+            print(f"{path}: " + "\n  ".join(lines))
             code = max(code, int(not right))
     return code

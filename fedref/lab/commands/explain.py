@@ -46,7 +46,7 @@ def explain(
         )
     from fedref.teach import topics  # it imports the proofs, and SciPy, which is slow to import
 
-    if list:
+    if list or not (topic or html or picture):
         print(*topics.list_topics(), sep="\n")
     elif html:
         from fedref.teach import site  # it imports matplotlib for its pictures
@@ -54,10 +54,6 @@ def explain(
         with disk_errors(html):
             site.build_site(html)
         print(html / "index.html")
-    elif not topic:
-        raise ConfigError(
-            "nothing to explain: give a tag, an algorithm or a model, --list or --html"
-        )
     elif picture:
         from fedref.boundary import style
         from fedref.teach import pictures

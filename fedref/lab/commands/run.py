@@ -238,11 +238,8 @@ def listing() -> str:
 
 
 def first_line(thing: Any) -> str:
-    """Return the first line of a docstring; for a class without one, that of its module."""
-    text = thing.__doc__ or ""
-    if text.startswith(f"{thing.__name__}("):  # made by @dataclass
-        text = sys.modules[thing.__module__].__doc__ or ""
-    return text.partition("\n")[0]
+    """Return the first line of a docstring."""
+    return (thing.__doc__ or "").partition("\n")[0]
 
 
 def keys_help() -> str:

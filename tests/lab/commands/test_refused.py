@@ -45,7 +45,8 @@ def folder(tmp_path_factory):
 #: Words of the command, and what its one line says.
 REFUSED = [
     # words that are not known
-    ("rum", "invalid choice: 'rum'"),
+    ("rum", "unknown command 'rum': did you mean 'run'? known are"),
+    ("data shwo", "unknown command 'shwo': did you mean 'show'? known are list, prepare, rules, show, split"),
     ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
     ("run --scaling unit", "unknown option '--scaling': did you mean --set split.scaling=unit?"),
     ("data show digits --train-fraction=0.5", "did you mean --set split.train-fraction=0.5?"),
@@ -65,6 +66,9 @@ REFUSED = [
     ("run --set a-test=2", "run takes a-test; did you mean split.a-test?"),
     ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
     # values
+    ("run fedavg --lr -1e-3", "algorithms.fedavg lr is -0.001, expected a finite number, at least 0"),
+    ("run fedavg --epochs -.5", "epochs is -0.5, expected a whole number, at least 1"),
+    ("run fedavg --workers -1e0", "--workers is -1.0, expected a whole number, at least 1"),
     ("run --rounds 1 --out ''", "--out is '', expected a path"),
     ("run --data time:sleep", "data set time:sleep: no signature found"),
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
