@@ -25,14 +25,15 @@ def folder(tmp_path_factory):
         assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
     put_roles(folder / "data" / "shakespeare")
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
-    npz(folder / "shape.npz", y=np.arange(19) % 2)
     npz(folder / "halves.npz", y=np.arange(20) / 2)
-    npz(folder / "rows.npz", X=np.zeros((0, 2)), y=np.zeros(0, int))
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
-    (folder / "broken.npz").write_bytes(b"PK\x03\x04 broken")
     (folder / "bytes").write_bytes(b"\xff\xfe")
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
-    (folder / "mine.json").write_text("mine")
+    for name in ("mine.json", "proximal.py", "suspect.py"):
+        (folder / name).write_text("mine")
+    (folder / "site").mkdir()
+    for name in (".fedref-site", "index.html"):
+        (folder / "site" / name).write_text("mine")
     (folder / "torn").mkdir()
     (folder / "torn" / "config.toml").write_text("rounds = ")
     write(folder / "tiny.toml", TINY)
@@ -54,14 +55,11 @@ REFUSED = [
     ("run --split.alpha 0.1", "did you mean --set split.alpha=0.1?"),
     ("run --lam --rounds 3", "did you mean --set lam=VALUE?"),
     ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
-    ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
-    ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
     ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
     ("run --set data.part=x", "unknown key of digits 'part': there is none"),
     ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
     ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
     ("run --set algorithms.fedavgg.lr=1", "unknown algorithm of this run 'fedavgg': did you mean 'fed"),
-    ("run --set algorithms.fedavg=1", "unknown algorithm of this run 'fedavg'"),
     ("run --set sweep.model.hiden=[[3]]", "unknown key of model mlp 'hiden'"),
     ("run --set a-test=2", "run takes a-test; did you mean split.a-test?"),
     ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
@@ -72,17 +70,13 @@ REFUSED = [
     ("run --rounds 1 --out ''", "--out is '', expected a path"),
     ("run --data time:sleep", "data set time:sleep: no signature found"),
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
-    ("run --set =3", "--set '=3': expected KEY=VALUE"),
     ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
-    ("run --split dirichlet(0.1)", "did you mean 'dirichlet'"),
     ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
     ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
     ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),
-    ("run --set sweep.name=[1]", "sweep name: cannot be swept"),
     ("run --set sweep.epochs=[1] --set sweep.steps=[1]", "both epochs and steps are given"),
     ("run --seeds 3:3", "seeds are [], expected different integers"),
     ("run --set seed=1 --seeds 0:2", "both seed and seeds are given"),
-    ("run --epochs 1 --steps 2", "both epochs and steps are given"),
     # what does not fit together
     ("run --split natural", "digits has no natural clients: expected a column or an array called "
      "client, which says whose row it is (of another name: --set data.client=COLUMN), or another split"),
@@ -101,9 +95,6 @@ REFUSED = [
     ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
     ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
     (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
-    (f"run fedavg --data shape.npz {IID} {SMALL}", "19"),
-    (f"run fedavg --data rows.npz {IID} {SMALL}", "rows.npz"),
-    (f"run fedavg --data broken.npz {IID} {SMALL}", "broken.npz"),
     (
         f"run fedavg --data halves.npz {IID} {SMALL}",
         "halves.npz: y is 0.5 in row 1, and model logistic takes labels",
@@ -114,21 +105,18 @@ REFUSED = [
     ),
     ("resume .", ".: is not a run directory, expected config.toml"),
     ("resume torn", "error: torn/config.toml: is not TOML"),
-    ("resume nowhere", "nowhere: is not a run directory, expected nowhere/config.t"),
     # pictures
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
     ("plot run --kind bars --against bytes", "--against is for curves"),
+    ("plot run --best", "--set split.validation=0.1 gives each client rows"),
     ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
     ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
-    ("plot run .", ".: is not a run directory"),
     # proofs
     ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
     ("check --plot steps.txt", "expected .png, .svg or .pdf"),
     # data
-    ("data show digits --set split.users", "expected KEY=VALUE"),
     ("data show digits --set users=8", "expected data.KEY or split.KEY, as for `fedref run`"),
-    ("data show digits --out picture.xyz", "ends in '.xyz', expected .png, .svg or .pdf"),
     ("data split shards --data digits --out real.csv/m.json", "can be written"),
     ("data split iid --data digits --out m.jsn", "expected FILE.json, which --split"),
     ("data split iid --data digits --out mine.json", "exists already; expected another name, or --over"),
@@ -144,7 +132,14 @@ REFUSED = [
     # equations, exercises, papers
     ("explain fedprx", "did you mean 'fedprox'"),
     ("explain --html real.csv/site", "real.csv"),
+    ("explain --html site", "site/index.html: is no page that fedref wrote"),
+    ("explain per-fedavg --picture b.svg --set alpah=0.5", "did you mean 'alpha'"),
+    ("explain per-fedavg --picture b.svg --set alpha", "KEY=VALUE"),
+    ("explain cnn --picture b.svg", "per-fedavg"),
     ("exercise start steps .", "did you mean 'step'"),
+    ("exercise start proximal .", "exists"),
+    ("exercise hunt 7 --out .", "exists"),
+    ("exercise list --exercises torn/config.toml", "torn/config.toml"),
     ("exercise check no.py", "No such file"),
     ("exercise check .", "is a folder"),
     ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
@@ -169,12 +164,10 @@ CHANGES = [
     ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
     ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
     ({"algorithms": {"fedavgg": {}}}, "unknown algorithm 'fedavgg': did you mean 'fedavg'?"),
-    ({"algorithms": {"mine": {"algorithm": "fedporx"}}}, "unknown algorithm 'fedporx': did you mean 'fed"),
     ({"algorithms": {"fedavg": {"algorithm": 3}}}, "algorithm name is 3, expected a string"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
     ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
     ({"sweep": [1]}, "sweep is [1], expected a table"),
-    ({"sweep": {"lr": 3}}, "sweep lr is 3, expected a list"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
     ({"sweep": {"lrr": [3]}},
      "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
@@ -184,13 +177,10 @@ CHANGES = [
      "split split.json is a manifest and takes no parameter, got users"),
     ({"split": {"rule": "per-fedavg", "a-test": 2, "a_test": 4}}, "split sets a-test twice"),
     ({"split": {"rule": "per-fedavg", "users": 5000}}, "per-fedavg: a="),
-    ({"model": {"name": 1}}, "model name is 1, expected a string"),
     ({"model": {"name": "logistic", "classes": 3}}, "unknown key of model logistic 'classes'"),
     ({"steps": 3}, "both epochs and steps are given, expected one of them"),
-    ({"seed": 1, "seeds": [1]}, "both seed and seeds are given, expected one of them"),
     ({"seed": -1}, "seeds is -1, expected a whole number, at least 0"),
     ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
-    ({"name": "a/b"}, "name 'a/b': expected a word that can be part of a file"),
     ({"name": ".."}, "name '..': expected a word"),
     ({"batch_size": 3}, "the experiment sets batch-size twice, with a dash and an underscore"),
 ]  # fmt: skip
@@ -212,13 +202,12 @@ HUGE = "0x" + "f" * 5000
     [
         ("rounds = ", "is not TOML"),
         ("\udcff", "is not TOML"),
-        ("rounds = " + "9" * 5000, "is not TOML (Exceeds the limit"),
         (f"rounds = {HUGE}\n[algorithms.fedavg]", "rounds is a number of thousands of digits, expected"),
         ("x = " + "[" * 50_000, "is not TOML"),
         ("a." * 1500 + "a = 1", "tables or lists are nested too deep"),
         ("rounds = 1\nrounds = 2", "is not TOML"),
     ],
-    ids=["cut off", "bytes", "digits", "hexadecimal", "nested", "key", "twice"],
+    ids=["cut off", "bytes", "hexadecimal", "nested", "key", "twice"],
 )  # fmt: skip
 def test_a_file_that_is_no_toml(here, capsys, text, message):
     (here / "t.toml").write_text(text, "utf-8", "surrogateescape")
@@ -231,10 +220,8 @@ def test_a_file_that_is_no_toml(here, capsys, text, message):
         (["--set", "name=\udcff"], r"--set is 'name=\udcff', expected a string"),
         (["--set", "algorithms=x", "--set", "lr=1"], "unknown algorithm 'x'"),
         (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
-        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "name is {'a': {'a'"),
         (["--rounds", "1" * 5000], "rounds is '11"),
         (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
-        (["--set", f"sweep.lr=[{HUGE}]"], "lr is a number of thousands of digits, expected a fini"),
         (["--print-config", "--set", f"sweep.lr=[{HUGE}]"], "a value has thousands of digits"),
     ],
 )
