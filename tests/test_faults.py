@@ -332,20 +332,6 @@ def json_to_a_full_pipe():
     return end
 
 
-@fault(r"error: (\S+/)?D: cannot be read or written \(Input/output error\)")
-def a_folder_that_cannot_be_synced():
-    first = """
-import errno, os, stat
-real = os.fsync
-def failing(descriptor):
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode) and os.path.exists("D/checkpoints"):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    real(descriptor)
-os.fsync = failing
-"""
-    return finish("run", write(Path("t.toml"), document()), "-q", "-o", "D", first=first)
-
-
 @fault(r"metrics.csv: cannot be read or written \(Is a directory\)")
 def a_folder_in_the_place_of_a_table():
     begin()
@@ -436,9 +422,6 @@ def a_file_name_that_is_not_utf8():
     name = os.fsdecode(b"caf\xe9.npz")
     npz(Path("a.npz")).rename(name)
     return ["run", "--data", name, "--split", "iid", "--set", "split.users=2", "-o", "D"]
-
-
-# ---- golden vectors ------------------------------------------------------------------------------
 
 
 # ---- the table -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import pytest
 
 from fedref.lab.datasets.describe import (
     histogram,
-    label_groups,
     label_note,
     statistics,
     statistics_text,
@@ -55,14 +54,3 @@ def test_what_becomes_of_labels_is_said(y, known, note):
     words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"))
     assert label_note(words, ()) == ""  # a model of real targets
     assert label_note(words, (-1, 1)) == "labels are encoded as -1 = no, 1 = yes"
-
-
-def test_real_targets_are_shown_in_ten_groups():
-    y = np.random.default_rng(0).permutation(np.arange(100) / 8)
-    source = Source(np.zeros((100, 2)), y)
-    names, group = label_groups(source)
-    assert (len(names), np.bincount(group).tolist()) == (10, [10] * 10)
-    assert all(y[group == i].max() < y[group == i + 1].min() for i in range(9))
-    assert histogram(replace(FEDERATION, source=source)).sum() == 8
-    assert "labels" not in statistics(replace(FEDERATION, source=source))
-    assert label_groups(Source(np.zeros((3, 1)), np.full(3, 0.5)))[0] == ["0.5"]

@@ -276,6 +276,8 @@ WRONG: list[tuple[Any, ...]] = [
     ((FLAT, np.array(["cat", None] * 4, object)), "y is None in row 1; expected text in all rows"),
     ((FLAT, Y, np.array([1, "a"] * 4, object)), "client is 1 in row 0; expected text in all"),
     ((FLAT, Y, Y, Y), "is a tuple, expected arrays"),
+    ((np.ma.masked_array(FLAT, FLAT > 99), Y), "data: an array has masked entries"),
+    (([[1.0, 2.0], [3.0]], [0, 1]), "expected rows of one length"),
     ("width", [1.0, 2.0, np.nan], "data: row 2: width is nan; expected"),
     ("width", list("abc"), "data: row 0: width is 'a'; expected a finite number"),
     ("patient", list("bca"), "patient is 'b'.* whose row it is has the name client"),

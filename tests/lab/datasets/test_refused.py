@@ -44,19 +44,14 @@ NPZ: list[tuple[str, dict[str, object]]] = [
     (r"y has shape \(7,\)", {"y": Y[:7]}),
     ("y is nan in row 0", {"y": np.full(8, np.nan)}),
     ("y is 9223372036854775807 in row 0; expected whole numbers below", {"y": np.full(8, 2**63 - 1)}),
-    ("y holds complex128", {"y": Y * 1j}),
     ("X holds <U1", {"X": np.array([list("ab")] * 8)}),
     ("finite numbers in X, below", {"X": np.full((8, 2), np.finfo(np.longdouble).max)}),
-    (r"X has shape \(8,\)", {"X": FLAT[:, 0]}),
     (r"X has shape \(0, 9\)", {"X": FLAT[:0], "y": Y[:0]}),
-    (r"client has shape \(3,\)", {"client": Y[:3]}),
-    ("client holds float64", {"client": Y * 1.0}),
     ("expected UTF-8", {"client": np.full(8, 0xD800, "<u4").view("<U1")}),  # a lone surrogate
     (r"train_labels has shape \(5,\); .* for each of 4", PARTS | {"train_labels": Y[:5]}),
     ("expected images of one size and type", PARTS | {"test_images": X[5:, :2]}),
     ("unknown array 'train'; expected only X, y, client, test", {"train": MASK}),
     ("test holds other values, or is true for all rows", {"test": np.arange(8)}),
-    ("is true for all rows", {"test": np.ones(8)}),
 ]  # fmt: skip
 
 
@@ -91,19 +86,16 @@ TABLE = "age,weight,client,y\n1,2.5,b,0\n3,-4e1,a,2\n5,6,b,1\n"
 CSV = {
     "line 3 .row 1.: weight is 'heavy'; expected a finite number": TABLE.replace("-4e1", "heavy"),
     "line 3 .row 1.: weight is '1_000'": TABLE.replace("-4e1", "1_000"),
-    "line 3 .row 1.: weight is '١٢'": TABLE.replace("-4e1", "١٢"),
+    "weight is empty.*fill the cell, or leave out": TABLE.replace("-4e1", ""),
     "line 3 .row 1. has 5 cells; expected 4, as the header has": TABLE.replace("-4e1", "-4,1"),
-    "line 2 .row 0.: client is empty": TABLE.replace("b,0", ",0"),
     "line 3 .row 1.: y is 'two', and a number in other rows": TABLE.replace("a,2", "a,two"),
     "no column y, only age, weight, client, z; .* with one of y, .*data.label": TABLE.replace("y\n", "z\n"),
     "columns y and label are there": TABLE.replace("age", "label"),
-    "a column is called train; expected a column test": TABLE.replace("age", "train"),
     "two columns are called age": TABLE.replace("weight", "age"),
     "a column has no name": TABLE.replace("age", ""),
     "shop is 'b'; .*data.client='shop'": TABLE.replace("client", "shop"),
     "no column of features, only y, client": "y,client\n1,a\n",
     "data.csv: is empty": "\n\n",
-    "no row below the header": "x,y\n",
     "line 2 .row 0.: test is 'yes'; expected 1 or true": "x,test,y\n1,yes,0\n",
     "line 3: ": 'x,y\n1,2\n"1,2\n',
     "expected a table as UTF-8 text": "x,y\n\udcff,1\n",
@@ -144,45 +136,25 @@ def tweets(odd):
     return json.dumps(entry).encode()
 
 
-def key_twice():
-    """Many names, each of which is compared with the others."""
-    names = dict.fromkeys(map(str, range(30_000)))
-    return json.dumps(names).replace("29998", "29999").encode()
-
-
 U1 = ("user_data", "u1")
 TWEETS = {
-    "x[0] is [1.5]; expected a tweet": [[1.5]],
     "x[1] is ['2', 'b']; expected a tweet": [["1", "", "", "me", "a"], ["2", "b"]],
-    **{
-        f"y[0] is {odd!r}; expected 0 or 1, a tweet's class": odd
-        for odd in (2, "5", True, None, 1.0)
-    },
+    **{f"y[0] is {odd!r}; expected 0 or 1, a tweet's class": odd for odd in (2, "5", True)},
 }
 LEAF: list[tuple[str, bytes]] = [
     ("expected LEAF JSON", GOOD[:-9].encode()),
-    ("expected LEAF JSON", b"[" * 100_000),
     ("users, num_samples or user_data is missing", change("users")),
     ("3 users, 2 user_data, 3 num_samples: 'u1'; expected every user", change(*U1)),
-    ("4 users, 3 user_data, 3 num_samples: 'u0'", change("users", add="u0")),
-    ("3 users, 3 user_data, 2 num_samples", change("num_samples", 0)),
     ("expected names of users in UTF-8", GOOD.replace('"u0"', '"\\ud800"').encode()),
-    ("3 is not text; expected names of users", change("users", add=3)),
     ("'u0' occurs twice", GOOD.replace('"u1": {', '"u0": {').encode()),
     ("'u0': 2 rows in x, 2 in y, '2' in num_samples", change("num_samples", 0, to="2")),
-    ("x or y is missing", change(*U1, to=[])),
     ("4 rows in x, 3 in y, 3 in num_samples", change(*U1, "x", add=[1, 2, 3, 4])),
     (r"x\[2\] is \[.*; expected a list of 4 numbers", change(*U1, "x", 2, 0)),
-    (r"x\[0\] is \[\]", change(*U1, "x", 0, to=[])),
-    (r"x\[0\] is 'a'; expected a list", change(*U1, "x", 0, to="a")),
     (r"x\[1\] is \[True", change(*U1, "x", 1, 0, to=True)),
     ("'u1': 2 features; expected 4, as in .*'u0'", change(*U1, "x", to=[[1.0, 2.0]] * 3)),
-    ("x holds numbers too large", change(*U1, "x", to=[[10**30] * 4] * 3)),
     ("holds NaN", change(*U1, "x", 0, 0, to=float("nan"))),
     (r"y\[0\] is None; expected one number", change(*U1, "y", 0, to=None)),
-    ("no user has any rows", b'{"users": [], "num_samples": [], "user_data": {}}'),
     (r"x\[4000\] is \['aaa", text_for_all()),
-    ("'29999' occurs twice", key_twice()),
 ]  # fmt: skip
 ROLES = {
     b"no": "expected roles.json",
@@ -197,11 +169,8 @@ HEAD = struct.pack(">4B", 0, 0, 8, 3)
 IMAGES = {
     "is empty; expected an idx": gzip.compress(b"", mtime=0),
     "magic number 504b0304": b"PK\x03\x04" + IDX,
-    "magic number 00000800": b"\0\0\x08\x00" + IDX[4:],
     "ends within its dimensions": IDX[:9],
     "claim 36 bytes; expected 35 bytes": IDX[:-1],
-    "claim 79228162458924105385300197375 bytes": HEAD + b"\xff" * 12,
-    "end-of-stream": gzip.compress(IDX, mtime=0)[:-12],
     "an idx file.*the dimensions": b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x",
     "1 dimensions; expected 3": idx_bytes(Y),
     r"labels of shape \(12,\); expected one for each of 4 images": IDX,
@@ -223,17 +192,12 @@ CLIENT = {"name": "0", "train": [1], "test": [2]}
 NOWHERE = {"sha256": "0", "rows": 1}
 MANIFESTS: dict[str, dict[str, Any]] = {
     "the source digits has SHA-256": {"source": {"name": "digits"} | NOWHERE},
-    "columns are no object": {"source": {"name": "digits", "columns": ["y"]} | NOWHERE},
     "File name too long": {"source": {"name": "a" * 5000} | NOWHERE},
     "of another type: seed": {"seed": True},
     "no such format": {"format": "fedref-split/9"},
-    "row True": {"clients": [CLIENT | {"train": [True]}]},
     "'test'; expected lists train and test": {"clients": [{"name": "0", "train": [1]}]},
-    "7 is not text; expected .*name for every client": {"clients": [CLIENT | {"name": 7}]},
     "too large": {"clients": [CLIENT | {"train": [2**70]}]},
-    "has no training row": {"clients": [CLIENT | {"train": []}]},
     "scale": {"scale": 0},
-    "expected scale: a number": {"scale": ["a"]},
     r"expected .*which stands in it: it has been changed": {"sha256": "\x1b[2J\n"},
 }  # fmt: skip
 
@@ -408,10 +372,3 @@ def test_impossible_paths_are_one_line(name, tmp_path, monkeypatch):
     for odd in (tmp_path / ("a" * 256), tmp_path / "loop"):
         monkeypatch.setenv("FEDREF_DATA", str(odd))
         assert load("digits").name == "digits"  # the shipped ones: nothing is needed from it
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read anything")
-def test_a_folder_that_may_not_be_listed(tmp_path):
-    (tmp_path / "a").mkdir(mode=0)
-    with pytest.raises(DataError, match="Permission denied"):
-        load(tmp_path / "a")

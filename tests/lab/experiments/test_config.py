@@ -42,16 +42,6 @@ def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
     assert (made.split["rule"], made.model["name"]) == (rule, model)
     assert (made.steps, made.epochs) == (10, None)
 
-
-def test_every_value_is_there_even_if_nothing_is_said():
-    made = experiment({"algorithms": {"fedprox": {}}})
-    assert made.algorithms == {"fedprox": ALGORITHMS["fedprox"]()}
-    assert made.model == {
-        "name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0,
-        "initialisation": "fan-in",
-    }  # fmt: skip
-    assert made.data == {"name": "digits"}
-    assert (made.split["users"], made.split["train_fraction"]) == (20, 0.7)
     # what is not said here is said by the data, and is in config.toml of a run: see test_cli
 
 
@@ -116,26 +106,6 @@ def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have
     assert made.batch_size == 3
     for key, values in (("mu", [None, 0.5, None, 0.5]), ("lr", [0.25, 0.25, None, 0.25])):
         assert [getattr(made.algorithms[label], key, None) for label in tables] == values
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "found"),
-    [
-        ("split.users", 10, lambda e: e.split["users"]),
-        ("split.a-test", 4, lambda e: e.split["a_test"]),
-        ("split.seed", 5, lambda e: e.split["seed"]),
-        ("model.l2", 0.5, lambda e: e.model["l2"]),
-        ("model.name", "svm", lambda e: e.model["name"]),
-        ("data.name", "mnist", lambda e: e.data["name"]),
-        ("algorithms.fedavg.lr", 0.75, lambda e: e.algorithms["fedavg"].lr),
-        ("seed", 7, lambda e: e.seeds[0]),
-        ("eval_every", 2, lambda e: e.eval_every),
-        ("eval-every", 2, lambda e: e.eval_every),
-        ("steps", 5, lambda e: (e.steps, e.epochs)[e.epochs is not None]),
-    ],
-)
-def test_every_kind_of_key_can_be_set(key, value, found):
-    assert found(changed((key, value))) == value
 
 
 @pytest.mark.parametrize(

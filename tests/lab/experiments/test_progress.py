@@ -1,13 +1,12 @@
 """What is told about a run as it goes."""
 
 import re
-import signal
 import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
-from running import Screen, document, experiment, process, wait_for, write
+from running import Screen, document, experiment, wait_for
 
 import fedref
 from fedref.algorithm import State
@@ -52,12 +51,6 @@ def test_a_line_has_phase_round_score_with_its_round_share_and_what_is_left(monk
     assert "99 % of the run" in status.line()  # the end is told by the table
 
 
-def test_the_score_that_a_line_shows_is_of_the_round_that_it_names():
-    late = record(7)._replace(rows=[*record(5).rows, {"round": 6}, {"round": 7}])
-    unit = units(experiment(document(rounds=9)))[0]
-    assert progress.describe(unit, late).endswith("round 7 of 9, accuracy 50.00 % (round 5)")
-
-
 def test_without_a_terminal_lines_become_rarer(monkeypatch):
     pauses, said = [], []
 
@@ -93,18 +86,7 @@ def test_the_newest_score_that_there_is():
     assert progress.describe_newest(record(1)) == "accuracy 50.00 %"
     real = record(1, accuracy=float("nan"))
     assert progress.describe_newest(real) == "test loss 1.5"
-    not_evaluated = real._replace(rows=[*record(0).rows, {"round": 1}])
-    assert progress.describe_newest(not_evaluated) == "accuracy 50.00 %"
-
-
-def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):
-    if sys.platform == "win32":
-        pytest.skip("no such signal")
-    path = write(here / "t.toml", document(rounds=100000))
-    first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    run = process("run", path, "-o", "my run", first=first)
-    assert run.stderr.readline() == "fedref: results go to my run/\n"
-    run.send_signal(signal.SIGINT)  # whatever it is doing then
-    _, err = run.communicate()
-    assert err.splitlines()[-1].endswith("resume with: fedref resume 'my run'")
-    assert run.returncode == 130
+    late = record(7)._replace(rows=[*record(5).rows, {"round": 6}, {"round": 7}])
+    assert progress.describe_newest(late) == "accuracy 50.00 %"
+    unit = units(experiment(document(rounds=9)))[0]
+    assert progress.describe(unit, late).endswith("round 7 of 9, accuracy 50.00 % (round 5)")

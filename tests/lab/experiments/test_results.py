@@ -8,7 +8,7 @@ import pytest
 from running import algorithms, contents, document, experiment, main, rows, write
 
 import fedref
-from fedref.lab.experiments import results, run_directory, unit
+from fedref.lab.experiments import results, unit
 from fedref.lab.experiments.loading import load_experiment
 from fedref.lab.experiments.summary import as_latex
 
@@ -244,17 +244,6 @@ def test_a_repr_is_a_line_or_so():
     assert len(repr(run)) < 400
 
 
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [("arrays", "data"), ("synthetic(0.5,0.5)", "synthetic"), (None, "digits")],
-)
-def test_a_run_is_called_after_its_data(data, name):
-    X, y = np.ones((200, 3)), np.arange(200) % 2
-    given = {"data": (X, y), "split": "iid"} if data == "arrays" else {"data": data} if data else {}
-    shown = repr(fedref.run(algorithm="fedavg", rounds=1, **given))
-    assert shown.startswith(f"<Run {name}, round 1: fedavg (seed 0) accuracy ")
-
-
 def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
     monkeypatch.undo()  # with pictures
     tables = {"a<b": {"algorithm": "fedavg"}, "per-fedavg": {"beta": 0.001}}
@@ -344,20 +333,3 @@ def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
     min((here / "a" / "parameters").iterdir()).write_bytes(b"what is this")
     with pytest.raises(fedref.DataError, match="is not a checkpoint"):
         run.parameters("apfl", 0)
-
-
-def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
-    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
-    assert main("run", path, "-q", "-o", "whole") == 0
-    real = run_directory.keep_state
-
-    def stopped(directory, unit, record):
-        if record.round == 2:
-            raise KeyboardInterrupt
-        real(directory, unit, record)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(run_directory, "keep_state", stopped)
-        assert main("run", path, "-q", "-o", "a") == 130
-    assert main("resume", "a", "-q") == 0
-    assert contents(here / "a") == contents(here / "whole")

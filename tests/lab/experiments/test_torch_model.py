@@ -1,6 +1,7 @@
 """A torch.nn.Module runs as a model: fedref's MLP in torch gives fedref's numbers in every algorithm."""
 
 import copy
+import inspect
 import pickle
 import sys
 from dataclasses import replace
@@ -141,13 +142,7 @@ def test_it_runs_from_python_as_a_model_does(model):
 
 
 def test_a_file_names_the_class_and_its_arguments(tmp_path, monkeypatch):
-    (tmp_path / "own_net.py").write_text(
-        "from torch import nn\n\nclass Net(nn.Module):\n"
-        "    def __init__(self, features, classes, width: int = 5):\n"
-        "        super().__init__()\n"
-        "        self.body = nn.Sequential(nn.Linear(features, width), nn.Linear(width, classes))\n\n"
-        "    def forward(self, X):\n        return self.body(X)\n"
-    )
+    (tmp_path / "own_net.py").write_text(f"from torch import nn\n\n{inspect.getsource(Net)}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "own_net", raising=False)  # another test's
     from fedref.lab.commands import main

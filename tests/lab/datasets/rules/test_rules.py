@@ -13,7 +13,6 @@ from fedref import ConfigError
 from fedref.boundary.values import schema
 from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
 from fedref.lab.datasets.describe import histogram, statistics
-from fedref.lab.datasets.rules.per_fedavg import pairs
 from fedref.rounds.federation import Source
 
 # ---- all rules -------------------------------------------------------------------------------------
@@ -38,15 +37,11 @@ REAL = Source(np.zeros((300, 2)), np.arange(300) / 8, np.arange(300) // 10, "min
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("dirichlt", {}, "did you mean 'dirichlet'"),
     ("dirichlet(0.1)", {}, r"did you mean 'dirichlet'.*; its parameters are --set split\.KEY=VALUE"),
-    ("dirichlt(0.1)", {}, "did you mean 'dirichlet'"),
-    ("dirichlet", {"user": 3}, "did you mean 'users'"),
     ("dirichlet", {"users": 1000}, "need 2000 rows, digits has 1797"),
     ("dirichlet", {"seed": -1}, "seed is -1"),
     ("iid", {"of": "iid"}, "another rule"),
-    ("iid", {"of": "shards", "alpha": 1}, "unknown key of shards"),
     ("fedprox-mnist", {}, "1000 rows of class 0, digits has 178: lower users"),
     ("fedprox-mnist", {"users": 10, "classes": 11}, "only 10"),
-    ("fedprox-femnist", {"users": 5000}, "lower users"),
     ("natural", {}, "no natural clients"),
     ("natural", {"source": REAL, "min_rows": 11}, "no client of mine has 11 rows"),
     ("iid", {"source": made(np.arange(10)), "users": 2, "scaling": "unit"}, "largest possible"),
@@ -236,17 +231,6 @@ def test_per_fedavg_holds_a_half_a_and_two_a(users, a, classes):
                 assert counts[:h].sum() == amount // 2
                 assert counts[h:].sum() == 2 * amount
     assert found.train.rows.max() < 2000 <= found.test.rows.min()
-
-
-@given(st.integers(1, 6), st.integers(1, 60), st.booleans())
-def test_per_fedavg_pairs_leave_out_no_class_that_can_be_held(half, second, as_printed):
-    second = half**2 * (1 + second % 2) if as_printed else second
-    low, high = pairs(2 * half, 2 * second)
-    assert len(set(zip(low, high))) == min(second, half**2)
-    assert len(set(high)) == len(set(low)) == min(second, half)
-    if as_printed:
-        i = np.arange(second)
-        np.testing.assert_array_equal((low, high), (i % half, half + i // half % half))
 
 
 def test_per_fedavg_takes_the_largest_even_a_that_fits(digits):
