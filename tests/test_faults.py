@@ -169,17 +169,6 @@ def a_foreign_index_html():
     return ["explain", "--html", "site"]
 
 
-@fault(r"site/style.css: cannot be read or written \(is a link, which is neither replaced nor")
-def a_link_in_a_site():
-    Path("site").mkdir()
-    Path("site", ".fedref-site").touch()
-    Path("style.css").write_text("mine")
-    Path("site", "style.css").symlink_to(Path("style.css").absolute())
-    code, told = finish("explain", "--html", "site")
-    assert Path("style.css").read_text() == "mine"
-    return code, told
-
-
 @fault(r"^$", 0)
 def an_algorithm_that_changes_the_working_directory():
     Path("elsewhere").mkdir()

@@ -62,39 +62,24 @@ def rows(change):
 TRAIN, EVALUATE = True, False
 HOSTILE = [
     (TRAIN, has(run="../../x"), "the request.run is str, expected int64 () from 0"),
-    (TRAIN, has(run=-1), "the request.run is int64 () from -1 to -1"),
     (TRAIN, has(unit=1), "the request.unit is int64 () from 1 to 1, expected int64 () from 0 to 0"),
     (TRAIN, has(round=3), "expected int64 () from 0 to 2"),
-    (TRAIN, has(round=0.0), "the request.round is float64"),
-    (
-        TRAIN,
-        has(clients=[[0, 4, 5], [0] * 3]),
-        "from 0 to 5, expected int64 (2, None) from -1 to 5",
-    ),
+    (TRAIN, has(clients=[[0, 4, 5], [0] * 3]), "expected int64 (2, None) from -1 to 5"),
     (TRAIN, has(clients=[[2, 4], [0, 0]]), "asks for other clients than the node's"),
-    (TRAIN, has(clients=[[4, 4], [0, 0]]), "asks for other clients than the node's"),
     (TRAIN, has(clients=np.zeros((2, 0), int)), "asks for other clients than the node's"),
-    (TRAIN, has(clients=[1, 4, 5]), "the request.clients is int64 (3,)"),
     (TRAIN, has(clients=[[1, 4, 5], [1, 1, 2]]), "has no state of client 1 after round 2"),
     (TRAIN, has(labels=np.zeros((10, 1), int)), "the request.labels is int64 (10, 1)"),
-    (TRAIN, has(labels=[*range(10), 2**52]), "raised ConfigError"),
     (TRAIN, has(labels=[*range(10), 10**6]), "raised ConfigError"),
     (TRAIN, has(labels=[*range(-(10**6), 10)]), "a model too large"),
     (TRAIN, sent(lambda w: w[:-1]), "what it sends.w is"),
     (TRAIN, sent(put(0, np.inf)), "to inf, expected float64 (685,)"),
-    (TRAIN, has(sent=(1, 2, 3)), "what it sends is tuple of 3"),
     (TRAIN, plan("steps", put((0, 0), 10**6)), "work.steps is"),
-    (TRAIN, plan("steps", put((1, 0), 0)), "work.steps is"),
     (TRAIN, plan("steps", lambda x: x.astype(float)), "work.steps is float64"),
-    (TRAIN, plan("rows", lambda x: ()), "work.rows is tuple of 0"),
     (TRAIN, rows(put((0, 0, 0), 10**6)), "work.rows.0 is"),
-    (TRAIN, rows(put((0, 0, 0), -2)), "work.rows.0 is"),
     (TRAIN, rows(lambda x: x.astype(np.int64)), "work.rows.0 is int64"),
-    (TRAIN, rows(lambda x: x[1:]), f"work.rows.0 is int32 ({K - 1}, "),
     (EVALUATE, has(clients=[[1], [-1]]), "does not ask for all the node's clients"),
     (EVALUATE, has(work=2), "work is int64 () from 2 to 2, expected bool"),
     (EVALUATE, lambda r: [r], "sends no request"),
-    (EVALUATE, lambda r: tuple(r), "sends no request"),
 ]
 
 
@@ -144,13 +129,10 @@ def test_a_part_that_nobody_can_train_on_is_refused(tmp_path, asked, capsys):
     good = {"X": X, "y": y, "client": np.array([30, 30, 5, 5]), "test": y}
     for change, words in (
         ({"client": np.array([3, 3, 5, -1])}, "client is -1"),
-        ({"client": np.array(list("aabb"))}, "expected a node's part"),
         ({"client": None}, "lacks the array client or test"),
-        ({"test": None}, "lacks the array client or test"),
         ({"test": y + 1}, "test holds other values"),
         ({"test": np.array([1, 1, 0, 0])}, "a client has no training row"),
         ({"y": y + 0.5}, "y holds other values than whole numbers"),
-        ({"y": np.array(list("abab"))}, "y holds other values than whole numbers"),
         ({"scale": 0.0}, "scale"),
         ({"z": y}, "unknown array 'z'"),
     ):

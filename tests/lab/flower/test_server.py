@@ -26,7 +26,7 @@ from fedref.lab.flower.server import serve
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
-EVERYBODY = {"algorithms": {"fedavg": {}}, "clients_per_round": 7}
+ONE_ROUND = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
 
 # ---- the same numbers ----------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-KINDS = {name: {"algorithms": {name: {}}, "rounds": 4, "stragglers": 0.4} for name in FEDERATED}
+KINDS = {name: {"algorithms": {name: {}}, "stragglers": 0.4} for name in FEDERATED}
 
 
 @pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
@@ -117,59 +117,63 @@ def sizes(place, value):
 EVIL = [
     (TRAIN, first(upload=np.full(685, np.nan)), "upload is float64 (685,) from nan to nan, expected"),
     (TRAIN, first(upload=np.zeros(684)), "answer.0.0.upload is float64 (684,)"),
-    (TRAIN, first(upload=np.zeros(685, "f4")), "upload is float32 (685,)"),
     (TRAIN, first(upload=(np.zeros(685), 1)), "upload is tuple of 2"),
-    (TRAIN, first(keeps=1), "keeps is int64 () from 1 to 1, expected bool"),
     (TRAIN, first(log={"\x1b" * 300: 1.0}), "log is dict"),
     (TRAIN, lambda a: (a[0][1:], a[1]), "answer.0 is tuple of 2, expected tuple of 3"),
-    (TRAIN, lambda a: ((Facts(0, 0, 0, 0, 0),) * 3, a[1]), "answer.0.0 is Facts of 5, expected Client"),
     (TRAIN, lambda a: (a[0], -a[1]), "answer.1 is int64 (4,) from -"),
     (TRAIN, lambda a: "\x1b[2J" * 100, "\\x1b[2J"),
-    (TRAIN, lambda a: b"no checkpoint", "zip file"),
     (EVALUATE, lambda a: a[1:], "scores is float64 (2, 3)"),
-    (EVALUATE, put((0, 0), 1.5), "scores is float64"),
     (EVALUATE, put((1, 2), np.nan), "scores is float64"),
-    (EVALUATE, lambda a: a.astype("f4"), "scores is float32"),
     (EVALUATE, lambda a: tuple(a), "scores is tuple of 3"),
     (HELLO, sizes((0, 0), 0), "announces clients that another node holds"),
-    (HELLO, sizes((0, 0), 7), "its announcement.sizes is int64 (3, 3)"),
     (HELLO, sizes((0, 0), 4), "announces no client, or one twice"),
-    (HELLO, sizes((1, 0), 0), "its announcement.sizes is int64 (3, 3)"),
     (HELLO, sizes((1, 0), 10**7), "announces no label, or too many rows"),
     (HELLO, facts(image=[1, 2, 8]), "announces features that are no image's"),
     (HELLO, facts(image=[0, 0, 0]), "announces other features than another node"),
     (HELLO, facts(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
     (HELLO, facts(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
-    (HELLO, facts(features=64.0), "its announcement.features is float64"),
 ]  # fmt: skip
 
 
+def changed_wires(folder, where, change):
+    """Return a network in which a node's answer to one kind of question is another."""
+
+    def change_answer(node, request, answer):
+        asked = checkpoint.loads(request)
+        kind = HELLO if isinstance(asked, str) else TRAIN if is_training(asked) else EVALUATE
+        if node != NODE or kind != where or (kind == EVALUATE and asked.round == 0):
+            return answer
+        value = change(checkpoint.loads(answer))
+        return value if isinstance(value, bytes | str) else checkpoint.dumps(value)
+
+    return Wires(folder / "nodes", ONE_ROUND, change_answer)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """The runs in which a node does not answer, by what it is asked, and in which nobody is away."""
+    folder = tmp_path_factory.mktemp("without")
+    runs = {"nobody": near(folder, ONE_ROUND)}
+    for where in (TRAIN, EVALUATE):
+        wires = changed_wires(folder / where[-1], where, lambda _: "gone")
+        runs[where], _ = far(folder, ONE_ROUND, wires, out=where)
+    return runs
+
+
 @pytest.mark.parametrize(("where", "change", "words"), EVIL)
-def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(where, change, words, tmp_path):
+def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(
+    where, change, words, tmp_path, without
+):
     """As if the node had not answered: its clients fail, or have no scores, or the run does not begin."""
-    experiment = experiment_of(**EVERYBODY, rounds=1)
-
-    def at(changed):
-        def change(node, request, answer):
-            asked = checkpoint.loads(request)
-            kind = HELLO if isinstance(asked, str) else TRAIN if is_training(asked) else EVALUATE
-            if node != NODE or kind != where or (kind == EVALUATE and asked.round == 0):
-                return answer
-            value = changed(checkpoint.loads(answer))
-            return value if isinstance(value, bytes | str) else checkpoint.dumps(value)
-
-        return Wires(tmp_path / "nodes", experiment, change)
-
-    said = []
+    said, wires = [], changed_wires(tmp_path, where, change)
     if where == HELLO:
         with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
-            serve(at(change), experiment, tmp_path / "far", clients=7, limit=0.0, say=said.append)
+            serve(wires, ONE_ROUND, tmp_path / "far", clients=7, limit=0.0, say=said.append)
         assert not (tmp_path / "far").exists()
     else:
-        bad, said = far(tmp_path, experiment, at(change), out="bad")
-        gone, _ = far(tmp_path, experiment, at(lambda _: "gone"), out="gone")
-        assert same_parameters(bad, gone)
-        assert same_parameters(bad, near(tmp_path, experiment)) == (where == EVALUATE)
+        bad, said = far(tmp_path, ONE_ROUND, wires, out="bad")
+        assert same_parameters(bad, without[where])
+        assert same_parameters(bad, without["nobody"]) == (where == EVALUATE)
         assert column(bad, "failed") == [0, len(OWN) * (where == TRAIN)]
         found = bad.records[0].scores[-1]
         assert [k for k in range(7) if found.n_test[k] == 0] == OWN * (where == EVALUATE)
@@ -183,7 +187,6 @@ def test_what_was_not_asked_for_is_left_out_and_its_node_is_named(where, change,
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"algorithms": {"centralised": {}}}, "centralised pools clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
         ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
@@ -198,39 +201,7 @@ def is_training(request):
     return isinstance(request, Request) and isinstance(request.work, Work)
 
 
-# ---- a server that is stopped --------------------------------------------------------------------
-
-
-class Stop(BaseException):
-    pass
-
-
-def test_a_stopped_server_goes_on_to_the_same_files(tmp_path):
-    """At any message, also where the nodes have done more than the server knows of."""
-    algorithms = {"apfl": {"z": 1}, "scaffold": {}, "fedcurv": {}}
-    experiment = experiment_of(algorithms=algorithms, rounds=3)
-    near(tmp_path, experiment)
-    count, stop = 0, 0
-
-    def change(node, request, answer):
-        nonlocal count
-        count += 1
-        if count == stop:
-            raise Stop
-        return answer
-
-    wires = Wires(tmp_path / "nodes", experiment, change)
-    for stop in range(4, 60, 4):
-        count = 0
-        try:
-            far(tmp_path, experiment, wires)
-            break
-        except Stop:
-            # every second time the newest checkpoint is damaged: the one before has its states
-            for newest in (tmp_path / "far" / "checkpoints").glob("*.ckpt") if stop % 8 else ():
-                newest.write_bytes(newest.read_bytes()[:-1])
-    assert stop > 16
-    assert same_tables(tmp_path / "far", tmp_path / "near")
+# ---- other runs, and nodes that go and come --------------------------------------------------------
 
 
 def test_two_runs_of_one_name_do_not_share_states(tmp_path):

@@ -197,21 +197,9 @@ def test_any_column_is_drawn_where_it_was_measured(seen):
 
 
 @pytest.mark.parametrize(
-    ("draw", "how", "message"),
-    [
-        (curves, {"against": "seed"}, "seed"),
-        (bars, {"reference": {"apfel": 0.5}}, "reference value 'apfel': did you mean 'apfl'"),
-    ],
+    ("draw", "kind", "start"),
+    [(curves, "PNG", b"\x89PNG"), (bars, "pdf", b"%PDF"), (clients, "svg", b"<?xml")],
 )
-def test_what_is_not_there_names_the_nearest(draw, how, message):
-    with pytest.raises(ConfigError, match=message):
-        draw(made().table(), **how)
-
-
-@pytest.mark.parametrize(
-    ("kind", "start"), [("PNG", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
-)
-@pytest.mark.parametrize("draw", [curves, bars, clients])
 def test_the_same_table_gives_the_same_bytes(tmp_path, draw, kind, start):
     table = made().table("clients" if draw is clients else "metrics")
     first, second = (tmp_path / f"{i}.{kind}" for i in (1, 2))
