@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from fedref.lab.experiments.unit import units
 from reproduce import default_out, pages
 from reproduce.cells import data_of, derive_cells, fits, read_cells
-from reproduce.claims import claims_of, judge_claims, value
+from reproduce.claims import claims_of, judge_claims
 from reproduce.quantities import CHOICES, QUANTITIES
 from reproduce.runs import PAPERS, compose_experiments, read_spec, report_names
 
@@ -93,23 +92,6 @@ def test_the_judgements_are_those_of_the_results_as_they_were_committed() -> Non
     sizes = {"smaller than our size": 2, "larger than our size": 7}
     assert counted == {"holds": 88, "contradicted": 16, "undecided": 89, "not judged": 26, **sizes}
     assert len(judged) - counted.total() == 79
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_difference_of_a_method_with_itself_is_other_than_0(name: str) -> None:
-    """Its own level stood in the place of the difference."""
-    spec, found = SPECS[name], CELLS[name]
-    for table in spec["tables"].values():
-        for how in (h for h in table["columns"].values() if isinstance(h, dict)):
-            to = [how["to"]] if isinstance(how.get("to"), str) else how.get("to", [])
-            for place, method in product(found.places_at(table.get("at", [])), to):
-                line = {"of": method, "quantity": "", **how}
-                x = pages.column_value(spec, found, place, line)
-                assert x is None or (len(to) > 1 and x.mean <= 0)
-    for claim in claims_of(spec):
-        for place, method in product(found.places_at(claim.at), {*claim.of} & {*claim.to}):
-            x = value(claim, found, place, method, spec)
-            assert x is None or len(claim.to) > 1 or claim.than or claim.start
 
 
 FILES = [RESULTS.parent / "README.md", RESULTS / "claims.md", *sorted(RESULTS.glob("*/*.md"))]

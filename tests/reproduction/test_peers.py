@@ -116,11 +116,10 @@ def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert unexpected.startswith("nobody/fake server's Adam: ")
 
     # an adapter that is broken is told from a project that is absent
-    for text, what in (("import json.nothing", "ModuleNotFoundError"), ("=", "the process died")):
-        adapter.write_text(text)
-        broken = peers.report(other, checkouts)[1][:-1]
-        assert {row["what"].partition(":")[0] for row in broken} == {what}
-        assert bool(peers.find_unexpected(broken)) == (what == "the process died")
+    adapter.write_text("=")
+    broken = peers.report(other, checkouts)[1][:-1]
+    assert {row["what"].partition(":")[0] for row in broken} == {"the process died"}
+    assert peers.find_unexpected(broken)
 
     # without the checkout what was measured stays, and no row is an error
     kept = (out / "table.csv").read_text("utf-8").splitlines()

@@ -13,71 +13,42 @@ from reproduce.pictures import GREY, colour_of, margins_beyond
 
 OUT = default_out()
 README = (OUT.parent / "README.md").read_text("utf-8")
-FINAL, READING = (
-    "τ = 10, α = 0.01 | Per-FedAvg (HF)",
-    "τ = 10, α = 0.01; β = α, Glorot | Per-FedAvg",
-)
-META = "FedMeta ends at a higher accuracy than FedAvg(Meta)", "50 % support"
-PROX = "| Synthetic(1, 1), 90 % stragglers"
-STEPS = "a few gradient steps fit θ to each client's data: test loss"
-#: A number in a sentence → its report, and what else is in its row there.
-NUMBERS = {
-    "18.56 ± 2.43": ("fedprox", "| FedProx converges better", PROX),
-    "15.50 ± 2.90": ("fedprox", "| unfinished models are worth", PROX),
-    "3.06 ± 0.53": ("fedprox", "| the proximal term helps", PROX),
-    "65.40 ± 0.11": ("fedprox", "| Synthetic-IID | 0 % stragglers | FedProx, μ = 1"),
-    "83.69 ± 0.13": ("fedprox", "| Synthetic-IID | 0 % stragglers | FedProx, μ = 0"),
-    "6.42 ± 0.51": ("apfl", "| MNIST | APFL, literal"), "6.01": ("apfl", "| MNIST | APFL, literal"),
-    "6.38": ("apfl", "| MNIST | seed 0 | APFL, literal"),
-    "5.64": ("apfl", "| MNIST | the split of seed 1 | APFL, literal"),
-    "9.67": ("apfl", "| MNIST | the split of seed 2 | APFL, literal"),
-    "10.33 ± 0.38": ("apfl", "| FEMNIST's rule, digits | APFL, literal"),
-    "30.42": ("apfl", "| FEMNIST's rule, digits | APFL, literal"),
-    "0.88 ± 0.75": ("apfl", "| Vehicle | APFL, literal"), "5.41": ("apfl", "| Vehicle | APFL, literal"),
-    "27.25": ("apfl", "| CIFAR-10, grey | APFL, literal"),
-    "10.26": ("apfl", "| CIFAR-10, grey | APFL, literal"),
-    "0.01 ± 0.00": ("apfl", "| the penalty against forgetting makes APFL better", "| FEMNIST"),
-    "1.51 ± 0.00": ("apfl", "| APFL needs hardly", "| MNIST"),
-    "28.93 ± 2.64": ("apfl", "| most clients benefit: % with a higher", "| MNIST"),
-    "3.23": ("fedmeta", "| FedMeta is at least", "| above 3.23"),
-    "5.53 ± 3.79": ("fedmeta", "| FedMeta is at least", "50 % support"),
-    "2.02 ± 0.59": ("fedmeta", *META, "FedMeta (MAML) −"),
-    "0.75 ± 0.77": ("fedmeta", *META, "FedMeta (MAML, epochs)"),
-    "93.69 ± 1.19": ("per-fedavg", FINAL), "60.12": ("per-fedavg", FINAL),
-    "6.75 ± 1.17": ("per-fedavg", "| a larger α lowers", "| MNIST, τ = 10"),
-    "29.23": ("per-fedavg", "| a larger α lowers", "−13.33 to −29.23"),
-    "0.12 ± 0.05": ("per-fedavg", "| FO is better in all settings even", "τ = 4, α = 0.001"),
-    "74.25 ± 0.58": ("per-fedavg", f"{READING} (FO)"), "70.22": ("per-fedavg", f"{READING} (FO)"),
-    "59.23 ± 0.26": ("per-fedavg", f"{READING} (HF)"),
-    "0.0631 ± 0.0112": ("fedmaml", f"| {STEPS}", "| Vehicle, s = 5"),
-}  # fmt: skip
+FINAL = "τ = 10, α = 0.01 | Per-FedAvg (HF)"
+NUMBER = r"\d+\.\d+(?: ± \d+\.\d+)?"
+#: Numbers in sentences that are settings and sizes of the text.
 SETTINGS = {"0.01", "0.001"}
 
 
 @cache
 def rows_of(report: str) -> list[str]:
-    """Return the rows of a report's page and of the page of all claims, a claim's text in each."""
-    rows, claim = list[str](), ""
-    for page in (OUT / report / "README.md", OUT / "claims.md"):
-        for line in page.read_text("utf-8").splitlines():
-            claim = claim if line.startswith("| 〃") else line.partition(" | ")[0]
-            rows.append(line.replace("| 〃", claim))
-    return rows
+    """Return the rows of a report's page and of the page of all claims."""
+    pages = (OUT / report / "README.md", OUT / "claims.md")
+    return [row for page in pages for row in page.read_text("utf-8").splitlines() if row[:1] == "|"]
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_in_a_sentence_is_what_was_measured(number: str) -> None:
-    report, *parts = NUMBERS[number]
-    alone = re.compile(rf"(?<![\d.]){number}(?!\d)")
-    assert any(alone.search(row) and all(p in row for p in parts) for row in rows_of(report))
+#: The sentences of each result, with the report that they lead to; those below the results have the others.
+RESULTS = re.findall(r"^\d+\. (.*?)\(\[page\]\(results/(\S+)/README", README, re.M | re.S)
+BELOW = README.partition("## The headline claims")[2].partition("\n|")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reports"),
+    [*((text, [report]) for text, report in RESULTS), (BELOW, ["per-fedavg", "apfl"])],
+)
+def test_a_number_in_a_sentence_is_what_was_measured(text: str, reports: list[str]) -> None:
+    rows = [row for report in reports for row in rows_of(report)]
+    for number in {*re.findall(NUMBER, text)} - SETTINGS:
+        alone = re.compile(rf"(?<![\d.]){number}(?!\d)")
+        assert any(map(alone.search, rows)), number
 
 
 def test_it_is_short_and_its_sentences_have_no_other_number() -> None:
     sentences = re.sub(r"^\|.*\n|\]\([^)]*\)", "", README, flags=re.MULTILINE)
-    assert {*re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", sentences)} == {*NUMBERS} | SETTINGS
+    held = {number for text in (BELOW, *dict(RESULTS)) for number in re.findall(NUMBER, text)}
+    assert {*re.findall(NUMBER, sentences)} == held
     assert len(README.splitlines()) <= 130
     results = README.partition("## Ten results")[2].partition("\n## ")[0]
-    assert len(re.findall(r"^\d+\. ", results, re.MULTILINE)) <= 10
+    assert len(re.findall(r"^\d+\. ", results, re.MULTILINE)) == len(RESULTS) <= 10
 
 
 def test_whole_numbers_in_its_sentences() -> None:
