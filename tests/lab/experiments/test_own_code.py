@@ -152,14 +152,6 @@ def test_a_step_that_returns_anything_else_is_an_error(step, words):
         run(algorithm(step))
 
 
-def test_a_server_of_another_form_is_an_error():
-    def combine(it, model, server, uploads, cohort):
-        return server._replace(w=uploads)
-
-    with pytest.raises(OwnCodeError, match=r"has float64 \(3, 5\) as w, expected .* \(5,\)"):
-        run(algorithm(FedAvg.step, combine=combine))
-
-
 def test_a_model_whose_losses_of_samples_mix_is_an_error():
     @dataclass(frozen=True)
     class Mixed(BinaryLogistic):

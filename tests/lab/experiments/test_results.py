@@ -8,7 +8,7 @@ import pytest
 from running import algorithms, contents, document, experiment, main, rows, write
 
 import fedref
-from fedref.lab.experiments import results, unit
+from fedref.lab.experiments import unit
 from fedref.lab.experiments.loading import load_experiment
 from fedref.lab.experiments.summary import as_latex
 
@@ -54,8 +54,6 @@ def test_the_summary_is_means_and_standard_deviations_over_seeds(here):
     assert line[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
     header, line, *_ = fedref.run(data=arrays(1.0), rounds=1).summary().cells()
     assert (header[-2:], line[-2:]) == (["kB down", "kB up"], ["0.14", "0.14"])
-    run = fedref.run(document(sweep={"rounds": [2, 3]}))
-    assert results.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
 
 
 def swept(**more):
@@ -92,10 +90,6 @@ def test_a_point_is_chosen_by_validation_and_reported_with_its_test_value():
     assert stopped.best().units[-1].title == "fedprox (mu=2.0)"
     with pytest.raises(fedref.ConfigError, match=r"--set split\.validation=0\.1 gives"):
         fedref.run(document(rounds=1)).best()
-    with pytest.raises(
-        fedref.ConfigError, match="unknown column 'acuracy': did you mean 'accuracy'"
-    ):
-        run.best(by="acuracy")
 
 
 def test_a_table_for_a_paper_as_text_data_frame_and_latex():
@@ -108,7 +102,6 @@ def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     ]  # fmt: skip
     assert "51.0 ± 1.0" in lines[2]
     assert [line.count("**") for line in lines[2:]] == [0, 0, 2, 2]
-    assert "**80.0 ± 0.0**" in lines[-1]
     frame = shown.to_pandas()
     assert frame.loc["fedprox (mu=1.0)"].tolist() == ["60.0 ± 0.0", "**90.0 ± 0.0**"]
     latex = shown.to_latex()
@@ -120,12 +113,8 @@ def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     losses = str(run.summary("test_loss", best="bold"))  # the smallest, over the seeds
     least = min(run.summary(), key=lambda row: row["test_loss"])
     assert f" **{least['test_loss']:#.4g} ± " in losses
-    for wrong, message in (
-        ({"columns": "fnal"}, "did you mean 'final'"),
-        ({"best": "red"}, "bold"),
-    ):
-        with pytest.raises(fedref.ConfigError, match=message):
-            run.summary(**wrong)
+    with pytest.raises(fedref.ConfigError, match="did you mean 'final'"):
+        run.summary("fnal")
 
 
 def test_a_paired_difference_has_the_margin_of_t():
@@ -142,13 +131,10 @@ def test_a_paired_difference_has_the_margin_of_t():
     assert run.compare("fedavg", run=other, column="test_loss").values.tolist() == [0, 0, 0]
     alone = fedref.run(document(rounds=1, algorithms=algorithms("fedavg", "fedprox")))
     assert "(one seed: no margin)" in str(alone.compare("fedavg", "fedprox"))
-    for arguments, message in (
-        (("fedprox", "fedavg"), r"fedprox has several points, expected one of fedprox \(mu=0"),
-        (("fedavg", "apfl"), "no unit has algorithm=apfl, expected one of fedavg"),
-        (("fedavg", None, alone), "different data or splits"),
-    ):
-        with pytest.raises(fedref.ConfigError, match=message):
-            run.compare(*arguments[:2], **({"run": arguments[2]} if len(arguments) > 2 else {}))
+    with pytest.raises(fedref.ConfigError, match=r"fedprox has several points, expected one of"):
+        run.compare("fedprox", "fedavg")
+    with pytest.raises(fedref.ConfigError, match="different data or splits"):
+        run.compare("fedavg", run=alone)
 
 
 def test_runs_on_equal_arrays_are_compared():
@@ -221,13 +207,6 @@ def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have
     assert not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(("factor", "is_noted"), [(1, False), (100, True)])
-def test_pixels_may_differ_in_size_but_not_be_large(factor, is_noted):
-    X, y, client = arrays(1.0)
-    images = factor * np.abs(np.repeat(X, 8, 1)).reshape(120, 4, 4) * [1, 1, 1, 0.001]
-    assert ("root mean square of 1" in noted((images, y, client), scaling="none")) == is_noted
-
-
 # ---- shown ---------------------------------------------------------------------------------------
 
 
@@ -238,10 +217,7 @@ def test_a_repr_is_a_line_or_so():
     assert repr(run) == f"<Run tiny, round 3: {ends}>"
     assert "| fedavg " in str(run)
     assert repr(run.records) == "[<Record of round 3, done>, <Record of round 3, done>]"
-    run = fedref.run(document(rounds=1, eval_every=1, seeds=list(range(30))))
-    assert "fedavg (seed 7) accuracy " in repr(run)
-    assert repr(run).endswith(" and 22 more>")
-    assert len(repr(run)) < 400
+    assert repr(fedref.run(document(rounds=1, seeds=list(range(30))))).endswith(" and 22 more>")
 
 
 def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
@@ -277,15 +253,11 @@ def test_a_run_gives_the_plans_that_it_was_run_with(monkeypatch):
         label = "centralised" if clients == 1 else "per-fedavg" if len(roles) > 1 else "fedavg"
         got = run.plan(t, label, seed, **{"batch-size": 5})  # the one that was drawn last
         np.testing.assert_equal(got, plan)
-    first = run.plan(0).rows["D"].shape
-    assert first == run.plan(0, "fedavg", 4, **{"batch-size": 3}).rows["D"].shape
-    assert first[-1] == 3
-    for wrong in (3, -1):
-        with pytest.raises(fedref.ConfigError, match=f"round is {wrong}, expected 0 to 2"):
-            run.plan(wrong)
-    for label, seed, words in (("fedavg", 5, "seed=5"), ("fedavgg", None, "algorithm=fedavgg")):
-        with pytest.raises(fedref.ConfigError, match=rf"no unit has .*{words}, expected one of"):
-            run.plan(0, label, seed)
+    assert run.plan(0).rows["D"].shape[-1] == 3  # of the first point
+    with pytest.raises(fedref.ConfigError, match="round is 3, expected 0 to 2"):
+        run.plan(3)
+    with pytest.raises(fedref.ConfigError, match=r"no unit has .*seed=5, expected one of"):
+        run.plan(0, "fedavg", 5)
 
 
 # ---- what clients keep, and parameters of chosen rounds ------------------------------------------
@@ -297,18 +269,6 @@ def states(table: dict, label: str) -> list:
     return [r.state for r in unit.iterate_rounds(one, load_experiment(one.experiment))]
 
 
-def test_load_run_keeps_what_clients_keep(here):
-    table = document(rounds=4, algorithms={"apfl": {"z": 1}})
-    expected = states(table, "apfl")[-1].clients
-    ways = fedref.run(table, out="a"), fedref.load_run("a"), fedref.run(table)
-    for run in (*ways, fedref.run(table, workers=2)):
-        assert run.records[0].state.clients == {} or run.directory is None  # they stay on disk
-        kept = run.parameters("apfl").clients
-        assert set(kept) == set(expected) != set()
-        for k, state in kept.items():
-            np.testing.assert_equal(state, expected[k])
-
-
 def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
     table = document(rounds=7, algorithms={"apfl": {"z": 1}, "fedavg": {}})
     path = write(here / "t.toml", table)
@@ -318,6 +278,9 @@ def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
         expected = states(table, label)
         for t in (0, 3, 6, 7):
             np.testing.assert_equal(run.parameters(label, t), expected[t])
+        assert run.units_of(label)[0][1].state.clients == {}  # they stay on disk
+        for other in (fedref.run(table), fedref.run(table, workers=2)):
+            np.testing.assert_equal(other.parameters(label), expected[7])
     assert main("run", path, "-q", "-o", "b") == 0
     a, b = contents(here / "a"), contents(here / "b")
     other = {name.split("/")[0] for name in a if b.get(name) != a[name]}
@@ -330,6 +293,3 @@ def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
         fedref.load_run("b").parameters("fedavg", 2)
     with pytest.raises(fedref.ConfigError, match="keep-parameters needs a run directory"):
         fedref.run(document(), keep_parameters=2)
-    min((here / "a" / "parameters").iterdir()).write_bytes(b"what is this")
-    with pytest.raises(fedref.DataError, match="is not a checkpoint"):
-        run.parameters("apfl", 0)

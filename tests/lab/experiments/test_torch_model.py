@@ -36,14 +36,9 @@ class Layers(nn.Module):
 
     def __init__(self, features: int, classes: int, width: int = 4):
         super().__init__()
-        self.W1, self.b1 = (
-            nn.Parameter(torch.zeros(features, width)),
-            nn.Parameter(torch.zeros(width)),
-        )
-        self.W2, self.b2 = (
-            nn.Parameter(torch.zeros(width, classes)),
-            nn.Parameter(torch.zeros(classes)),
-        )
+        shapes = {"W1": (features, width), "b1": width, "W2": (width, classes), "b2": classes}
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
 
     def forward(self, X):
         return torch.tanh(X @ self.W1 + self.b1) @ self.W2 + self.b2
@@ -101,12 +96,6 @@ def test_every_algorithm_gives_fedrefs_numbers(name):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("importance", ["gradient-square", "mas", "fisher", "si"])
-def test_apfl_runs_with_a_mask_a_parameter(importance):
-    state, scores = rounds(ALGORITHMS["apfl"](importance=importance), SAME)
-    assert all(np.isfinite(x).all() for x in numbers(state.clients, scores.train_loss))
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_no_bit_depends_on_stacks_or_threads(dtype):
     it = ALGORITHMS["per-fedavg"]()
@@ -122,13 +111,6 @@ def test_check_model_holds_it_to_taylor_slopes():
     reports = checks.check_model(p)
     assert all(report.ok for report in reports.values()), reports
     assert reports["hvp"].slope == pytest.approx(3, abs=0.3)
-
-    class Wrong(type(SAME)):
-        def hvp(self, w, v, D):
-            return 1.1 * super().hvp(w, v, D)
-
-    wrong = Wrong(features=3, classes=3, l2=0.1)
-    assert not checks.check_model(p._replace(model=wrong))["hvp"].ok
 
 
 @pytest.mark.parametrize("model", [Net, Net(3, 3)], ids=["class", "object"])

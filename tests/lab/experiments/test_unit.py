@@ -18,14 +18,13 @@ from running import (
 )
 
 import fedref
-from fedref.algorithm import State
-from fedref.lab.experiments import config, results
 from fedref.lab.experiments import loading as settings
+from fedref.lab.experiments import results
 from fedref.lab.experiments import unit as units
 from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.unit import Record
 from fedref.rounds.evaluation import client_mean, evaluate_unseen, sample_mean
-from fedref.sampling import make_plan, stream
+from fedref.sampling import stream
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -132,18 +131,13 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     table = document(model={"name": "mlp", "hidden": [4]}, algorithms=tables, dissimilarity=True)
     path = write(here / "t.toml", table)
     assert main("run", path, "--out", "a", "--quiet") == 3
-    out, err = capsys.readouterr()
-    lines = err.splitlines()
-    assert out == ""
-    assert len(lines) == 3
-    for line, label in zip(lines, ("wild", "apfl", "prox")):
+    told = capsys.readouterr().err.splitlines()
+    for line, label in zip(told, ("wild", "apfl", "prox"), strict=True):
         assert line.startswith(f"fedref: {label} (seed 0) diverged: round ")
         assert line.endswith("not finite")
     run = fedref.load_run("a")
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged_units) == 3
-    labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line[0] for line in run.summary().cells()[1:]] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -154,22 +148,6 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     before = contents(here / "a")
     assert main("resume", "a", "--quiet") == 3
     assert contents(here / "a") == before
-
-
-def test_parameters_that_a_client_keeps_are_watched():
-    made = config.experiment_of(
-        (document(clients_per_round=2, algorithms=algorithms("apfl"))).items()
-    )
-    setting = settings.load_experiment(made)
-    plan = make_plan(made.plan_of(4), setting.federation.train.sizes, 0, 0)
-    w = np.zeros(3)
-    k = int(plan.clients[1])
-    state = State((w,), {k: (w, np.array([1.0, np.nan]))})
-    problem = units.problem_in_parameters(state, plan)
-    assert problem == f"the parameters of client {k} are not finite"
-    assert units.problem_in_parameters(state._replace(clients={}), plan) == ""
-    state = State((w + np.inf,), {})
-    assert units.problem_in_parameters(state, plan) == "the server's parameters are not finite"
 
 
 # ---- validation rows -----------------------------------------------------------------------------
@@ -202,13 +180,8 @@ def test_validation_rows_are_tested_as_test_rows_are_and_never_trained_on(label)
     assert runs[1].rows[-1]["validation_loss"] != runs[0].rows[-1]["validation_loss"]
 
 
-def test_without_validation_no_byte_changes_and_a_split_may_follow_the_seed(here):
+def test_a_split_may_follow_the_seed():
     split = document()["split"]
-    for name, more in (("a", {}), ("b", {"validation": 0.0})):
-        path = write(here / f"{name}.toml", document(rounds=1, split={**split, **more}))
-        assert main("run", path, "-q", "-o", name) == 0
-    assert contents(here / "a") == contents(here / "b")
-    assert "validation" not in (here / "a" / "config.toml").read_text()
     follows = play(document(rounds=1, seeds=[3, 4], split={**split, "seed": "run"}))
     for seed, found in zip((3, 4), follows.records):
         alone = play(document(rounds=1, seeds=[seed], split={**split, "seed": seed})).records[0]
@@ -235,8 +208,6 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in kept_back:
         assert not trained & (set(whole.train.rows_of(k)) | set(whole.test.rows_of(k)))
-    other = experiment({**table, "split": {**split, "seed": 0}})
-    assert settings.load_experiment(other).unseen[1].tolist() != tested.tolist()
     run = execute(made)
     for unit, found in zip(run.units, run.records):
         assert len(found.scores[0].accuracy) == 16
@@ -251,9 +222,7 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
             means = [mean(scores.accuracy, scores.n_test) for mean in (sample_mean, client_mean)]
             last = found.rows[-1]
             assert [last[f"{name}_accuracy"], last[f"{name}_accuracy_mean"]] == means
-            assert all(0 <= x <= 1 for x in means)
     assert set(run.clients["client"].tolist()) == set(range(16))
-    assert "unseen_accuracy" not in play({**table, "unseen": 0.0}).metrics
 
 
 def test_each_client_s_own_classes_are_numbered_from_0():
