@@ -7,7 +7,6 @@ import pytest
 from running import TINY, main, write
 
 from fedref.algorithms import ALGORITHMS
-from fedref.algorithms.apfl import APFL
 from fedref.lab.commands.cite import papers_of
 
 
@@ -42,10 +41,3 @@ def test_a_run_directory_names_its_algorithms(here, capsys):
     assert main("run", write(here / "a.toml", table), "--out", "a", "--quiet") == 0
     capsys.readouterr()
     assert cited(capsys, "a") == ["fedref", "shoham2019overcoming", "li2020federated"]
-
-
-def test_an_algorithm_without_papers_has_those_of_its_base():
-    class Mine(APFL):
-        """An APFL of one's own."""
-
-    assert papers_of(Mine) == papers_of(ALGORITHMS["apfl"])

@@ -77,14 +77,3 @@ def test_the_solution_is_for_teachers_who_ask(capsys):
         assert one.name in out
         assert one.missing not in out
         assert one.missing in solutions
-
-
-def test_exercises_of_one_s_own(tmp_path, capsys):
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        '[own]\nfunction = "compose"\nmissing = "w_s * sigmoid(a)[unit]"\n'
-        'algorithm = "apfl"\ntrains = "a mask"\n'
-    )
-    assert main("exercise", "start", "own", tmp_path, "--exercises", path) == 0
-    solve(tmp_path / "own.py", "sigmoid(a)[unit] * w_s")
-    assert main("exercise", "check", tmp_path / "own.py", "--exercises", path) == 0

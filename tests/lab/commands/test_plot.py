@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from fedref.lab import commands as cli
-from fedref.lab import plots
 
 RUN = (
     "run", "fedavg", "apfl", "--data", "digits", "--split", "per-fedavg", "--set", "split.users=6",
@@ -41,21 +40,11 @@ def test_pictures(directory, tmp_path, capsys, name, options):
     assert capsys.readouterr().out == f"{out}\n"
 
 
-def test_several_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        plots,
-        "curves",
-        lambda table, *_, **__: seen.append({*table["title"].tolist()}),
-        raising=False,
-    )
-    monkeypatch.setattr(plots, "save", lambda figure, path: None, raising=False)
-    copy = shutil.copytree(directory, tmp_path / directory.name)
-    assert plot(directory, directory) == 0
-    assert plot(directory, copy, "--out", tmp_path / "x.png") == 0
-    labels = ("fedavg", "apfl")
-    several = {f"{label} ({name})" for label in labels for name in (directory, copy)}
-    assert seen == [{*labels}, several]
+def test_several_runs_are_named_by_their_directories(directory, here, monkeypatch):
+    seen, copy = [], shutil.copytree(directory, here / directory.name)
+    monkeypatch.setattr(plots, "curves", lambda table, *_, **__: seen.extend(table["title"]))
+    assert plot(directory, copy, "--out", "x.png") == 0
+    assert {*seen} == {f"{l} ({name})" for l in ("fedavg", "apfl") for name in (directory, copy)}
 
 
 def test_what_is_missing_is_told(directory, tmp_path, capsys):
@@ -67,7 +56,7 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
 
 OWN = """
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 import numpy as np
 from fedref.algorithm import ClientResult
 from fedref.algorithms.fedavg import FedAvg
@@ -77,10 +66,6 @@ class Own(NamedTuple):
 @dataclass(frozen=True)
 class Mine(FedAvg):
     lam: float = 0.1
-    sign: float = -1.0
-    bounds: ClassVar = {"sign": (-2, 2)}
-    some: tuple[int, ...] = (1, 2)
-    none: int | None = None
     def finish(self, model, sent, local, client_state, data):
         return ClientResult(local, Own(local))
 @dataclass(frozen=True)
