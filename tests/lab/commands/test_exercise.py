@@ -47,10 +47,10 @@ def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
     solve(others[2], "__import__('os')._exit(3)")
     others[3].write_text("x = 1")
     files = *others, started.with_name("none.py"), started
-    assert main("exercise", "check", *files, "--timeout", 4) == 2
+    assert main("exercise", "check", *files, "--timeout", 2) == 2
     out, err = capsys.readouterr()
     lines = zip([*others[:3], started], out.splitlines(), strict=True)
-    expected = ["not finished", "no answer after 4 s of computing", "the process died", "right"]
+    expected = ["not finished", "no answer after 2 s of computing", "the process died", "right"]
     for (file, line), words in zip(lines, expected, strict=True):
         assert line.startswith(f"{file}: ")
         assert words in line

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from fedref.lab import commands as cli
+from fedref.lab import plots
 
 RUN = (
     "run", "fedavg", "apfl", "--data", "digits", "--split", "per-fedavg", "--set", "split.users=6",
