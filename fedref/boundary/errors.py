@@ -61,7 +61,7 @@ FOREIGN = tuple(
 )  # fmt: skip
 
 
-def own_line(error: BaseException) -> tuple[str, int] | None:
+def user_line(error: BaseException) -> tuple[str, int] | None:
     """Return the file and line of the innermost code of a user in an error's traceback."""
     frames: list[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
@@ -70,7 +70,7 @@ def own_line(error: BaseException) -> tuple[str, int] | None:
 
 def place_of(error: BaseException) -> str:
     """Return an error with the file and line of the innermost code that is no library's."""
-    place, text = own_line(error), printable(error, 1000)
+    place, text = user_line(error), printable(error, 1000)
     return f"{f'{place[0]}, line {place[1]}: ' if place else ''}{type(error).__name__}: {text}"
 
 

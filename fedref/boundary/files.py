@@ -76,21 +76,12 @@ def exists(path: Path) -> bool:
 
 
 def open_regular_only(name: str, flags: int) -> int:
-    """Open a file as `opener` of `open`: wait for no other end of a pipe, write through no link."""
-    flags |= getattr(os, "O_NONBLOCK", 0)
-    if flags & os.O_CREAT:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    try:
-        descriptor = os.open(name, flags, 0o666)
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # a pipe that nobody reads
-            raise
-        mode = stat.S_IFIFO
-    else:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            return descriptor
-        os.close(descriptor)
+    """Open a file for reading as `opener` of `open`; refuse a pipe or a device, and do not wait for it."""
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
     what = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
     raise OSError(errno.EINVAL, what, name)
 
@@ -242,10 +233,7 @@ def write_or_raise(path: Path, content: Content) -> None:
     """Write a file at a path that the user chose. Create its folder; raise a DataError if it fails."""
     try:
         make_folder(path.parent)
-    except OSError as error:
-        what = error.strerror or error
-        raise data_error(path.parent, what, "a folder that can be written") from error
-    try:
         write_atomically(path, content)
     except OSError as error:
-        raise data_error(path, error.strerror or error, "a file that can be written") from error
+        where = error.filename or path
+        raise data_error(where, error.strerror or error, "a path that can be written") from error

@@ -116,7 +116,7 @@ def _serve(connection: Connection) -> None:
     with suppress(OSError):
         os.setsid()  # what it starts ends with it
     os.dup2(2, 1)  # C code that prints must not spoil the parent's output
-    own = os.getpid()
+    pid = os.getpid()
     with suppress(EOFError, KeyboardInterrupt):
         while True:
             function, arguments = connection.recv()
@@ -124,6 +124,6 @@ def _serve(connection: Connection) -> None:
                 answer = True, function(*arguments)
             except Exception as error:
                 answer = False, error
-            if os.getpid() != own:  # a fork that the function has left behind
+            if os.getpid() != pid:  # a fork that the function has left behind
                 os._exit(0)
             connection.send(answer)

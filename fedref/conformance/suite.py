@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError, own_line
+from fedref.boundary.errors import ConfigError, user_line
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.tensors import Tensors
@@ -160,7 +160,7 @@ def first_line(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return the last line of the backend's own code in an error's traceback, " (FILE:LINE)", or ""."""
-    place = own_line(error)
+    place = user_line(error)
     return f" ({Path(place[0]).name}:{place[1]})" if place else ""
 
 

@@ -292,8 +292,8 @@ def draw_bowls(axes: Any) -> None:
 def draw_until(axes: Any, algorithm: AnyAlgorithm, played: Sequence[Round], t: int) -> None:
     """Draw the server's way to round t, that round, and the minima; α as an ellipse, if it is learned."""
     last, alpha = played[t - 1], getattr(algorithm, "alpha", 0.0)
-    way = np.array([*(r.before for r in played[:t]), last.after])
-    axes.plot(*way.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2)
+    path = np.array([*(r.before for r in played[:t]), last.after])
+    axes.plot(*path.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2)
     draw_round(axes, last)
     axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
     if last.alpha is not None:

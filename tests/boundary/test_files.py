@@ -41,7 +41,7 @@ def test_an_error_leaves_the_old_file_and_nothing_beside(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         files.write_atomically(path, b"new")
-    with pytest.raises(DataError, match="No space left on device; expected a folder that can be"):
+    with pytest.raises(DataError, match="No space left on device; expected a path that can be"):
         files.write_or_raise(path, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"

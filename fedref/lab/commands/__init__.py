@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from traceback import walk_tb
 from typing import Any
 
 import fedref
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RecursionError:
         say("error: tables or lists are nested too deep")
     except MemoryError as error:
-        say(f"error: not enough memory in {place_of(error)} ({str(error) or 'none is left'})")
+        say(f"error: not enough memory ({str(error) or 'none is left'})")
     except KeyboardInterrupt as stop:
         say("; ".join([str(word) for word in stop.args] or ["interrupted"]))
         return getattr(stop, "code", INTERRUPTED)
@@ -66,13 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         say(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
     return 2
-
-
-def place_of(error: BaseException) -> str:
-    """Return where in fedref an error was raised, as MODULE.FUNCTION."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    inside = [f for f in frames if f.f_globals.get("__name__", "").startswith("fedref.")]
-    return f"{inside[-1].f_globals['__name__']}.{inside[-1].f_code.co_name}"
 
 
 def print_version() -> None:

@@ -309,10 +309,10 @@ def from_memory(value: Any, where: str) -> Source | Federation:
             raise DataError(
                 f"{where}: {error}; expected X with as many columns for each client"
             ) from None
-        for name, (own, labels) in value.items():
-            if len(own) != len(labels):
+        for name, (rows, labels) in value.items():
+            if len(rows) != len(labels):
                 raise DataError(
-                    f"{where}: client {name} has {len(own)} rows of X and {len(labels)} labels"
+                    f"{where}: client {name} has {len(rows)} rows of X and {len(labels)} labels"
                 )
         value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
     named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}

@@ -28,7 +28,6 @@ from fedref.lab.datasets import split
 from fedref.lab.datasets.formats.arrays import Raw, source_of
 from fedref.lab.datasets.formats.npz import read_archive
 from fedref.lab.datasets.manifest import check_federation, read_affine
-from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import known_labels, make_model
 from fedref.lab.experiments.own_code import CarefulClients, is_own
@@ -48,8 +47,8 @@ from fedref.lab.flower.messages import (
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate_clients
 from fedref.rounds.federation import Federation
-from fedref.rounds.local_data import LocalData
-from fedref.sampling import PADDING
+from fedref.rounds.local_data import gather
+from fedref.sampling import PADDING, Plan
 
 EXPECTED = "a node's part: a .npz with X, y, client and test"
 
@@ -67,13 +66,13 @@ def facts_of(federation: Federation) -> Facts:
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
     """Write a part with the rows of these clients only."""
     source, numbers = federation.source, np.array([*clients])
-    own = federation.subset(numbers)
-    rows = np.concatenate([own.train.rows, own.test.rows])
+    chosen = federation.subset(numbers)
+    rows = np.concatenate([chosen.train.rows, chosen.test.rows])
     contents: dict[str, Any] = {
         "X": source.X[rows].reshape(len(rows), *(source.image or (-1,))),
         "y": source.y[rows],
-        "client": numbers[np.concatenate([own.train.owners, own.test.owners])],
-        "test": np.arange(len(rows)) >= len(own.train.rows),
+        "client": numbers[np.concatenate([chosen.train.owners, chosen.test.owners])],
+        "test": np.arange(len(rows)) >= len(chosen.train.rows),
         "shift": federation.shift,
         "scale": federation.scale,
     }
@@ -121,10 +120,12 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
     """
     try:
         request = messages.read(data)
-        own = read_part(part)
+        federation = read_part(part)
         if isinstance(request, str):
-            return checkpoint.dumps(facts_of(own))
-        return checkpoint.dumps(run_single_threaded(do_work, request, own, experiment, folder))
+            return checkpoint.dumps(facts_of(federation))
+        return checkpoint.dumps(
+            run_single_threaded(do_work, request, federation, experiment, folder)
+        )
     except MessageError as error:
         return checkpoint.dumps(f"refuses: {error}")
     except Exception as error:
@@ -132,27 +133,28 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
         return checkpoint.dumps(f"its work raised {type(error).__name__}: see the node's own log")
 
 
-def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path) -> Any:
+def do_work(request: Any, federation: Federation, experiment: Experiment, folder: Path) -> Any:
     """Check a request, then do the clients' part of a round, or evaluate them.
 
     Returns the result of each client (None: it failed) and the counts; or accuracy, test loss and
     training loss (3, K), with 0 in the place of what is not known.
     """
-    known, all_units, last = facts_of(own).sizes[0], units(experiment), experiment.rounds
+    known, all_units, last = facts_of(federation).sizes[0], units(experiment), experiment.rounds
     clients = Like(int, (2, None), [[known[0]], [-1]], [[known[-1]], [last]])
     number, round = Like(int, (), 0, len(all_units) - 1), Like(int, (), 0, last)
     require(isinstance(request, Request), "sends no request")
     like = Request(Like(int, (), 0), number, round, Like(int, (None,)), clients, None, None)
     check(request._replace(sent=None, work=None), like, "the request")
     unit, labels, work = all_units[request.unit], request.labels, request.work
-    algorithm, point, source = unit.algorithm, unit.experiment, own.source
+    algorithm, point, source = unit.algorithm, unit.experiment, federation.source
     model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
     size = max(model.d, len(source.y) * len(labels))
     require(size <= messages.MOST_NUMBERS, "a model too large")
     w = np.zeros(model.d, dtype)
     check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
     y = known_labels(source.y, labels, model, source.name)
-    own, folder = replace(own, source=replace(source, y=y)), folder / f"{request.run}/{unit.number}"
+    federation = replace(federation, source=replace(source, y=y))
+    folder = folder / f"{request.run}/{unit.number}"
     before = dict(request.clients.T.tolist())
     places = np.searchsorted(known, request.clients[0])
     right = len(before) == len(places) > 0 and set(before) <= {*known.tolist()}
@@ -162,20 +164,20 @@ def do_work(request: Any, own: Federation, experiment: Experiment, folder: Path)
         check(work, True, "work")
         require([*before] == known.tolist(), "does not ask for all the node's clients")
         scores = evaluate_clients(
-            algorithm, model, request.sent, states, own, point.plan_of(len(known)), clients=[*before],
+            algorithm, model, request.sent, states, federation, point.plan_of(len(known)), clients=[*before],
             round=request.round, seed=unit.seed, dtype=dtype, train=work,
         )  # fmt: skip
         test, train = scores.n_test > 0, (scores.n_train > 0) & work
         columns = (test, scores.accuracy), (test, scores.test_loss), (train, scores.train_loss)
         return np.array([np.where(has, column, 0) for has, column in columns])
-    check_work(work, algorithm.roles, own.train.sizes[places])
-    held = [own.train.rows_of(i) for i in places]
-    data = LocalData(
-        request.clients[0], request.round, source.X, y, np.concatenate(held),
-        offsets(own.train.sizes[places]), dict(zip(algorithm.roles, work.rows)), work.steps[0], work.steps[1],
-        work.weights, *own.shift_and_scale, dtype, source.vocabulary is not None,
-    )  # fmt: skip
-    # a node may be a process a round, which knows no earlier one: own code is never stacked here
+    check_work(work, algorithm.roles, federation.train.sizes[places])
+    rows = dict(zip(algorithm.roles, work.rows))
+    steps, per_epoch = work.steps
+    unread = np.empty(0)  # by `gather`
+    plan = Plan(request.round, places, unread, unread, unread, unread, steps, per_epoch, rows)
+    data = gather(plan, federation, dtype, np.arange(len(places)), work.weights)
+    data = data._replace(clients=request.clients[0])
+    # a node may be a process a round, which knows no earlier one: a user's code is never stacked here
     alone = is_own(algorithm) or is_own(model) or None
     say = partial(print, "fedref:", file=sys.stderr, flush=True)
     run_clients = CarefulClients("drop", say, one_by_one=alone)
@@ -224,8 +226,8 @@ def write_state(folder: Path, client: int, before: int, round: int, state: Any) 
     The state that it began with is kept, and one older: the server's checkpoint may be a round behind,
     and its previous one two.
     """
-    own = folder / str(client)
-    write_or_raise(own / f"{round}.ckpt", checkpoint.dumps(state))
-    rounds = sorted(int(path.stem) for path in own.glob("*.ckpt") if path.stem.isdigit())
+    place = folder / str(client)
+    write_or_raise(place / f"{round}.ckpt", checkpoint.dumps(state))
+    rounds = sorted(int(path.stem) for path in place.glob("*.ckpt") if path.stem.isdigit())
     for t in [t for t in rounds if t < before][:-1]:
-        (own / f"{t}.ckpt").unlink(missing_ok=True)
+        (place / f"{t}.ckpt").unlink(missing_ok=True)

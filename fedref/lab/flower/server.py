@@ -137,16 +137,16 @@ class Nodes:
 
     def stand_in(self, name: str) -> Federation:
         """Return a federation of the clients' sizes, whose rows are all the same row of zeros."""
-        told = [*self.facts.values()]
-        clients, *n = np.concatenate([facts.sizes for facts in told], 1)
+        announced = [*self.facts.values()]
+        clients, *n = np.concatenate([facts.sizes for facts in announced], 1)
         train, test = (rows[np.argsort(clients)] for rows in n)
-        labels = np.unique(np.concatenate([facts.labels for facts in told]))
+        labels = np.unique(np.concatenate([facts.labels for facts in announced]))
         rows, cut = int(train.sum() + test.sum()), int(train.sum())
         require(len(labels) <= rows, "there are more labels than rows")
         source = Source(
-            np.broadcast_to(np.uint8(0), (rows, told[0].features)), np.resize(labels, rows), name=name,
-            image=tuple(told[0].image.tolist()) if told[0].image.any() else None,
-            vocabulary=tuple(told[0].vocabulary.tolist()) or None,
+            np.broadcast_to(np.uint8(0), (rows, announced[0].features)), np.resize(labels, rows), name=name,
+            image=tuple(announced[0].image.tolist()) if announced[0].image.any() else None,
+            vocabulary=tuple(announced[0].vocabulary.tolist()) or None,
         )  # fmt: skip
         parts = Part(np.arange(cut), offsets(train)), Part(np.arange(cut, rows), offsets(test))
         return Federation(source, *parts, rule="flower")

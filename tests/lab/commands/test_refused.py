@@ -101,7 +101,7 @@ REFUSED = [
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
     ("plot run --best", "--set split.validation=0.1 gives each client rows"),
     ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
-    ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
+    ("plot run --out run/config.toml/x.png", "config.toml: File exists; expected a path that can be written"),
     # proofs
     ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
     ("check --plot steps.txt", "expected .png, .svg or .pdf"),

@@ -74,8 +74,8 @@ class Dealt(Rule):
     }
 
     def fill(self, source: Source) -> Self:
-        own = USERS if source.client is None else len(np.unique(source.client))
-        return self if self.users else replace(self, users=own)
+        natural = USERS if source.client is None else len(np.unique(source.client))
+        return self if self.users else replace(self, users=natural)
 
     def split(self, source: Source, rng: Generator) -> Parts:
         *streams, rng_cut = rng.spawn(self.streams + 1)
