@@ -6,11 +6,10 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from browser import BROWSER, Browser
 
 from fedref import spec
 from fedref.conformance.errata import MISTAKES, TEXTS
-from fedref.teach import pages, pictures, source, topics
+from fedref.teach import pages, source, topics
 
 
 class Page(HTMLParser):
@@ -152,90 +151,3 @@ def test_contrast_is_aa(palette):
         ):
             dark, light = sorted((luminance(palette[name]), luminance(palette[ground])))
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
-
-
-# ---- in a browser --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if BROWSER is None:
-        pytest.skip("no Chromium")
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
-
-
-#: What reaches out of the page and does not scroll; text below 11 pixels; formulae and pictures that take
-#: no room; what scrolls and cannot be reached by the keyboard.
-FAULTS = """[...document.querySelectorAll("main *")].filter((e) => {
-  if (e.closest("svg, details:not([open]) > :not(summary)")) return false;
-  const box = e.getBoundingClientRect(), style = getComputedStyle(e);
-  if (e.matches("math, img")) return box.width < 3 || box.height < 3 || e.naturalWidth === 0;
-  if (e.closest("math")) return false;
-  const text = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-  if (text && parseFloat(style.fontSize) < 11) return true;
-  const scrolls = ["auto", "scroll"].includes(style.overflowX) && e.scrollWidth > e.clientWidth + 1;
-  if (scrolls && e.tabIndex < 0 && !e.querySelector("[tabindex='0']")) return true;
-  for (let up = e.parentElement; up; up = up.parentElement)
-    if (["auto", "hidden"].includes(getComputedStyle(up).overflowX) && up !== document.body) return false;
-  return box.right > innerWidth + 1;
-}).map((e) => e.outerHTML.slice(0, 80))"""
-
-
-#: Which frames of a slider are seen, and what they hold; how its knob is moved.
-FRAMES = """(() => {
-  const seen = [...document.querySelectorAll(".frame")].filter((x) => x.getBoundingClientRect().width > 0);
-  return [[...new Set(seen.map((x) => x.dataset.frame))], seen.map((x) => x.innerHTML).join()];
-})()"""
-MOVE = """(() => {{ const knob = document.querySelector("figure.slider input");
-  knob.value = {}; knob.dispatchEvent(new Event("input")); }})()"""
-
-
-@pytest.mark.parametrize("page", pictures.SLIDERS)
-def test_a_slider_shows_one_frame_after_another(browser, built, page):
-    count, shown = len(pictures.SLIDERS[page].values), set()
-    browser.look(1280)
-    browser.go(built / f"{page}.html")
-    for place, move in ((count // 2, ""), (0, MOVE.format(0)), (count - 1, MOVE.format(count - 1))):
-        browser.run(move)
-        frames, picture = browser.run(FRAMES)
-        assert frames == [str(place)]
-        shown.add(picture)
-    assert len(shown) == 3
-    assert browser.complaints == []
-    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
-    browser.go(built / f"{page}.html")
-    browser.ask("Emulation.setScriptExecutionDisabled", value=False)
-    assert browser.run(FRAMES)[0] == [str(count // 2)]
-    assert browser.run("document.querySelector('figure.slider label').hidden")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
-def test_every_page_in_a_browser(browser, built, width, dark):
-    browser.look(width, dark=dark)
-    paper = f"rgb({', '.join(map(str, rgb(PALETTES[dark]['paper'])))})"
-    for path in sorted(built.glob("*.html")):
-        browser.go(path)
-        assert browser.complaints == [], path.name
-        assert all(url.startswith(("file:", "data:")) for url in browser.requests)
-        assert browser.run("document.documentElement.scrollWidth") <= width, path.name
-        assert browser.run(FAULTS) == [], path.name
-        assert browser.run("getComputedStyle(document.documentElement).backgroundColor") == paper
-
-
-@pytest.mark.slow
-def test_the_keyboard_and_the_printer(browser, built):
-    browser.look(1280)
-    browser.go(built / "apfl.html")
-    for kind in ("rawKeyDown", "keyUp"):
-        browser.ask("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
-    assert browser.run("document.activeElement.getAttribute('href')") == "#main"
-    assert browser.run("document.activeElement.getBoundingClientRect().left") >= 0
-    browser.look(700, dark=True, media="print")
-    for name in ("per_fedavg", "mistakes"):
-        browser.go(built / f"{name}.html")
-        cut = "[...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
-        assert browser.run(cut) == 0
