@@ -1,6 +1,7 @@
 """The specification answers the golden cases, which other code made; and what ran can be read."""
 
 import inspect
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,32 +13,17 @@ from fedref.judge.compare import compare
 from fedref.models import BinaryLogistic, Logistic
 
 CASES = vectors.read()
-SUBJECTS = sorted({(case.call, case.algorithm) for case in CASES})
-
-
-def check(cases):
-    """Hold the outputs of each case to the golden ones, and return how many were answered."""
-    answered = 0
-    for case in cases:
-        try:
-            got = answer(case)
-        except NotImplementedError:
-            continue
-        assert compare(got, case) is None, case.name
-        answered += 1
-    return answered
-
-
-@pytest.mark.parametrize("subject", SUBJECTS, ids=" ".join)
-def test_the_specification_answers_the_golden_cases(subject):
-    cases = [c for c in CASES if (c.call, c.algorithm) == subject]
-    answered = check(case for case in cases if not case.name.endswith("-no-l2"))
-    assert answered or subject[0] in ("aggregate", "client")
 
 
 @pytest.mark.slow
-def test_so_it_does_without_an_l2_term():
-    assert check(case for case in CASES if case.name.endswith("-no-l2")) > 100
+def test_the_specification_answers_the_golden_cases():
+    """`fedref check` has them with their numbers moved: tests/proofs, which is quicker."""
+    answered = 0
+    for case in CASES:
+        with suppress(NotImplementedError):
+            assert compare(answer(case), case) is None, case.name
+            answered += 1
+    assert answered > 400
 
 
 def test_the_mean_of_weighted_samples():
