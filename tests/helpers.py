@@ -1,20 +1,19 @@
 """Small models, batches and federations that the tests are run on."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from fedref import Batch, tree
-from fedref.algorithm import Algorithm, State
-from fedref.algorithms import ALGORITHMS
+from fedref.algorithm import State
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.federation import Federation, Part
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
-
-#: What a derivative may differ from its complex step by, relative to its largest entry.
-EXACT = 1e-12
+from fedref.strategies import federation_of
 
 MODELS = {
     "binary-logistic": BinaryLogistic(3),
@@ -80,93 +79,36 @@ def worst_error(got, expected) -> float:
 SIZES = (7, 1, 12, 3, 5)
 
 
-def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
-    """Make clients with `sizes` training rows and `test` test rows, interleaved in the source.
-
-    Client k's features are shifted by its own random vector, so that clients differ; codes are not
-    shifted. All arrays are read-only.
-    """
-    rng = np.random.default_rng(seed)
-    N = len(sizes)
-    tests = [test] * N if isinstance(test, int) else list(test)
-    owner = np.repeat(np.arange(N), np.add(sizes, tests))
-    rows = rng.permutation(len(owner))  # client k's rows are scattered over the source
-    vocabulary = None
-    if model.inputs == "codes":
-        X, vocabulary = make_features(model, rng, len(owner)), tuple("abc"[: model.vocabulary])
-    else:
-        X = np.empty((len(owner), model.features))
-        shift = rng.normal(size=(N, model.features))
-        X[rows] = 0.5 * (rng.normal(size=X.shape) + shift[owner])
-    y = rng.choice(model.labels, len(owner))
-    first = np.concatenate([[0], np.cumsum(np.add(sizes, tests))])
-    train = [rows[a : a + n] for a, n in zip(first, sizes)]
-    held_out = [rows[a + n : b] for a, b, n in zip(first, first[1:], sizes)]
-
-    def part(groups):
-        offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
-        return Part(*tree.freeze((np.concatenate(groups).astype(np.int64), offsets)))
-
-    source = Source(*tree.freeze((X, y)), vocabulary=vocabulary)
-    federation = Federation(source, part(train), part(held_out))
-    federation.check()
-    return federation
+def make_federation(model, sizes=SIZES, test=3) -> Federation:
+    """Make clients with `sizes` training rows and `test` test rows, anywhere in the source; read-only."""
+    rng, tests = np.random.default_rng(0), np.broadcast_to(test, len(sizes))
+    D, rows = (
+        f(sum(sizes) + sum(tests)) for f in (partial(make_batch, model, rng), rng.permutation)
+    )
+    ends = (np.cumsum([0, *n]) for n in (sizes, tests))
+    whole = federation_of(model, D.X, D.y, *ends)
+    train, held_out = (Part(rows[part.rows], part.offsets) for part in (whole.train, whole.test))
+    return replace(whole, train=train, test=held_out)
 
 
-#: Values that differ from each other, so that none can stand in for another unnoticed.
-VALUES = {
-    "lr": 0.11,
-    "alpha": 0.07,
-    "beta": 0.13,
-    "mu": 0.6,
-    "lam": 0.9,
-}
-#: Every registered algorithm, and options that take another way through its code.
-VARIANTS: Mapping[str, tuple[str, Mapping]] = {
-    **{name: (name, {}) for name in ALGORITHMS if name != "centralised"},
-    "fedcurv": ("fedcurv", {"lam": 0.001, "lr": 0.02}),  # more diverges on the SVM
-    "fedprox-adaptive": ("fedprox", {"adaptive_mu": True, "weighting": "uniform"}),
-    "fedprox-until-gamma": ("fedprox", {"until_gamma": 0.8}),
-    "per-fedavg-3": ("per-fedavg", {"inner_steps": 3}),
-    "maml-adam": ("fedmeta-maml", {"server": "adam", "inner_steps": 2}),
-    "meta-sgd-2": ("fedmeta-sgd", {"inner_steps": 2, "weighting": "samples"}),
-    "fedmaml-3": ("fedmaml", {"inner_steps": 3}),
-    "apfl-continuous-fisher": ("apfl", {"init": "continuous", "importance": "fisher", "z": 0}),
-    "apfl-si": ("apfl", {"importance": "si", "z": 1}),
-    "apfl-mas": ("apfl", {"importance": "mas", "z": 1}),
-}
-
-
-def make_algorithm(variant: str, **options) -> Algorithm:
-    """Make an algorithm of `VARIANTS` with `VALUES`; options override both."""
-    name, own = VARIANTS.get(variant, (variant, {}))
-    cls = ALGORITHMS[name]
-    values = {key: value for key, value in VALUES.items() if hasattr(cls, key)}
-    return cls(**{**values, **own, **options})
-
-
-def start(algorithm, model, seed: int = 0) -> State:
+def start(algorithm, model) -> State:
     """Return the state before round 0, with a random w that is not 0 for any model."""
-    rng = stream(seed, "init")
+    rng = stream(0, "init")
     w = model.init(rng) + 0.3 * rng.normal(size=model.d)
     return State(tree.freeze(algorithm.initial(model, tree.freeze(w))), {})
 
 
-def play(
-    algorithm, model, federation, config: Sampling, rounds: int = 3, seed: int = 0, *,
-    loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5], work=run_clients,
-):  # fmt: skip
+def play(algorithm, model, federation, config: Sampling, rounds: int = 3, work=run_clients):
     """Run rounds 0, 1, ... on read-only values; return (states, logs)."""
-    state = start(algorithm, model, seed)
-    states, logs = [state], []
+    states, logs = [start(algorithm, model)], []
     for t in range(rounds):
-        plan = make_plan(config, federation.train.sizes, t, seed, algorithm.roles)
-        tree.freeze(tuple(plan.rows.values()) + tuple(plan[1:-1]))
+        plan = make_plan(config, federation.train.sizes, t, 0, algorithm.roles)
         state, log = run_round(algorithm, model, states[-1], plan, federation, work=work)
         if algorithm.watches_loss:
-            state = state._replace(server=algorithm.observe_loss(state.server, loss(t)))
-        for value in (state.server, *state.clients.values()):
-            tree.freeze(value)
+            state = state._replace(
+                server=algorithm.observe_loss(state.server, (3.0, 2.0, 2.5)[t % 3])
+            )
+        tree.freeze((state.server, *state.clients.values()))
         states.append(state)
         logs.append(log)
     return states, logs

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import MODELS, VARIANTS, make_algorithm, make_federation, play, same, start
+from helpers import MODELS, make_federation, play, same, start
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedref import strategies, tree
+from fedref import strategies
 from fedref.algorithm import State
+from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta
-from fedref.models import MLP
+from fedref.models import MLP, Logistic
 from fedref.rounds import evaluation
 from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.rounds.federation import Part
@@ -25,46 +26,35 @@ CONFIG = Sampling(3, epochs=1, batch_size=4)
 SIZES = (7, 1, 12, 3, 5, 2, 9)
 
 
-def relabelled(federation, rows, labels):
-    """The federation with other labels in some rows."""
-    y = federation.source.y.copy()
-    y[rows] = labels
-    return replace(federation, source=replace(federation.source, y=tree.freeze(y)))
+def with_test_rows(federation, change, labels):
+    """The federation with other features and labels in its test rows."""
+    X, y, rows = federation.source.X.copy(), federation.source.y.copy(), federation.test.rows
+    X[rows], y[rows] = change * X[rows], labels(y[rows])
+    return replace(federation, source=replace(federation.source, X=X, y=y))
 
 
-def run(variant, federated, model, rounds=4):
-    """States and scores of every round, as an experiment makes them."""
-    algorithm = make_algorithm(variant)
-    states, _ = play(algorithm, model, federated, CONFIG, rounds)
-    scores = [
-        evaluate(algorithm, model, state, federated, CONFIG, round=t, seed=0)
-        for t, state in enumerate(states)
-    ]
-    return states, scores
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_poisoned_test_rows_change_nothing_but_their_own_scores(variant):
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_poisoned_test_rows_change_nothing_but_their_own_scores(name):
     """Labels and features of all test rows are replaced: training and adaptation do not notice."""
-    model = MODELS["logistic"]
+    model, algorithm = MODELS["logistic"], ALGORITHMS[name]()
     clean = make_federation(model)
-    rows = clean.test.rows
-    poisoned = relabelled(clean, rows, (clean.source.y[rows] + 1) % 3)
-    X = clean.source.X.copy()
-    X[rows] *= -50
-    poisoned = replace(poisoned, source=replace(poisoned.source, X=tree.freeze(X)))
-    states, scores = run(variant, clean, model)
-    others, worse = run(variant, poisoned, model)
+    poisoned = with_test_rows(clean, -50, lambda y: (y + 1) % 3)
+    (states, _), (others, _) = (play(algorithm, model, it, CONFIG, 4) for it in (clean, poisoned))
     assert same(states, others)
-    for a, b in zip(scores, worse):
-        assert same(a.train_loss, b.train_loss)
-        assert not np.array_equal(a.test_loss, b.test_loss)
+    for t, state in enumerate(states):
+        own, worse = (
+            evaluate(algorithm, model, state, it, CONFIG, round=t, seed=0)
+            for it in (clean, poisoned)
+        )
+        assert same(own.train_loss, worse.train_loss)
+        assert not np.array_equal(own.test_loss, worse.test_loss)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
 def test_labels_that_the_model_does_not_know_are_refused(label):
-    model, clean = MODELS["logistic"], make_federation(MODELS["logistic"])
-    state, other = start(FedAvg(), model), relabelled(clean, clean.test.rows[:1], np.array([label]))
+    model = MODELS["logistic"]
+    state, other = start(FedAvg(), model), make_federation(model)
+    other = with_test_rows(other, 1, lambda y: np.append(y[1:], label))
     with pytest.raises(ValueError, match=f"labels run from .*{label}"):
         evaluate(FedAvg(), model, state, other, CONFIG, round=0, seed=0)
     with pytest.raises(ValueError, match=f"labels run from .*{label}"):
@@ -166,17 +156,16 @@ def test_blocks_hold_every_row_once_and_as_many_as_they_may(most, monkeypatch):
 
 @pytest.mark.parametrize("name", ["fedprox", "apfl", "per-fedavg"])
 def test_clients_are_not_scored_one_by_one_whoever_wrote_the_model(name):
-    class Own(type(MODELS["logistic"])):
+    class Own(Logistic):
         calls = 0
 
         def logits(self, w, X):
-            type(self).calls += 1
+            Own.calls += 1
             return super().logits(w, X)
 
-    model = Own(3, 3)
-    federated = make_federation(model, (3,) * 400)
-    algorithm = make_algorithm(name)
-    states, _ = play(algorithm, model, federated, Sampling(200, epochs=1, batch_size=4), 3)
+    model, algorithm = Own(3, 3), ALGORITHMS[name]()
+    federated = make_federation(model, (3,) * 100)
+    states, _ = play(algorithm, model, federated, Sampling(50, epochs=1, batch_size=4), 2)
     Own.calls = 0
     evaluate(algorithm, model, states[-1], federated, CONFIG, round=0, seed=0)
     assert Own.calls < 20
@@ -190,7 +179,7 @@ def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 60, 40)
     federated = make_federation(model, sizes, test=sizes)
-    algorithm, w = make_algorithm(name), model.init(rng).astype(dtype)
+    algorithm, w = ALGORITHMS[name](), model.init(rng).astype(dtype)
     state = State(algorithm.initial(model, w), {})
     options = {"round": 3, "seed": 1, "dtype": dtype}
     plan = Sampling(5, epochs=1, batch_size=4)

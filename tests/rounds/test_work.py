@@ -1,91 +1,20 @@
-"""The work that models state, and the calls that a round makes, by counting."""
+"""What a round does beside its arithmetic, by counting. The work of models: `fedref check`, products."""
 
 import cProfile
 import gc
 import pstats
-from math import prod
 
 import numpy as np
 import pytest
-from helpers import make_batch, make_federation, start
+from helpers import make_federation, start
 
 from fedref.algorithms.fedavg import FedAvg
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
-from fedref.models.batch import Batch
-from fedref.models.lstm import LSTM
+from fedref.models import LinearSVM, Logistic, base
 from fedref.rounds import local_data, stack
 from fedref.rounds.local_data import gather
 from fedref.rounds.loop import run_clients
 from fedref.rounds.stack import stack_shared
 from fedref.sampling import Sampling, make_plan
-
-
-class Watched(np.ndarray):
-    """Arrays whose matrix products are counted: multiplications, in `Watched.products`."""
-
-    products = 0
-
-    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **more):
-        plain = [np.asarray(x) for x in inputs]
-        if ufunc in (np.matmul, np.matvec):
-            a, b = plain if ufunc is np.matmul else (plain[0], plain[1][..., None])
-            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-            Watched.products += prod(lead) * a.shape[-2] * a.shape[-1] * b.shape[-1]
-        outs = None if out is None else tuple(np.asarray(x) for x in out)
-        result = getattr(ufunc, method)(*plain, out=outs, **more)
-        if isinstance(result, tuple):
-            return tuple(x.view(Watched) for x in result)
-        return np.asarray(result).view(Watched)
-
-
-def watched(derivative, *arguments):
-    """The multiplications of one call; what it makes anew is watched too."""
-    Watched.products = 0
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("empty", "zeros", "zeros_like"):
-            make = getattr(np, name)
-            patch.setattr(
-                np, name, lambda *how, make=make, **more: make(*how, **more).view(Watched)
-            )
-        derivative(*arguments)
-    return Watched.products
-
-
-#: (model, gradient and HVP in forward passes)
-WORK = [
-    (Logistic(784, 10), 2.0, 3.0),
-    (BinaryLogistic(30), 2.0, 3.0),
-    (LinearSVM(30), 2.0, 3.0),
-    (LinearSVM(30, squared=True, bias=False), 2.0, 3.0),
-    (MLP(784, (80, 60), 10), 2.08, 3.40),
-    (MLP(5, (), 3), 2.0, 3.0),
-    (CNN(), 2.90, 7.50),
-    (CNN((13, 12, 3), (4, 5), 2, 6, 3, pool="mean"), None, None),
-    (LSTM(vocabulary=7, classes=6, length=5, embedding=3, hidden=(4, 6)), None, None),
-    (LSTM(vocabulary=7, classes=6, length=5, embedding=3, hidden=(4,), output="mean"), None, None),
-]
-
-
-@pytest.mark.parametrize(
-    ("model", "grad", "hvp"), WORK, ids=[f"{type(m).__name__}-{m.d}" for m, *_ in WORK]
-)
-def test_models_state_the_matrix_products_that_they_do(model, grad, hvp):
-    rng = np.random.default_rng(0)
-    if isinstance(model, LSTM):
-        D = Batch(rng.integers(0, 7, (3, 5)).view(Watched), rng.integers(0, 6, 3))
-    else:
-        D = make_batch(model, rng, 3)
-        D = Batch(D.X.view(Watched), D.y)
-    w, v = (rng.normal(size=model.d).view(Watched) for _ in range(2))
-    assert watched(model.grad, w, D) == 3 * model.work[0]
-    assert watched(model.hvp, w, v, D) == 3 * model.work[1]
-    assert watched(model.logits, w, D.X) == 3 * sum(model.products)
-    if grad is not None:
-        passes = np.array(model.work) / sum(model.products)
-        np.testing.assert_allclose(passes, [grad, hvp], atol=0.005)
-
-
-# -- what a round does beside its arithmetic
 
 SIZES = (60, 60, 60)
 STEPS = 30  # 5 epochs of 6 batches
