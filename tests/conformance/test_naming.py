@@ -28,17 +28,11 @@ def said(results):
     return {r.evidence for r in results if r.status == FAILED and not r.mistakes}
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong_text", "words"),
-    [
-        ("c_i - c + mean_step", "c_i - x + mean_step", "as if in scaffold c were x"),
-        ("dc.append(new - c_i)", "dc.append(new - c_i + tanh(x))", ""),
-    ],
-)
-def test_a_variation_is_found_and_only_if_it_fits(right, wrong_text, words):
-    (text,) = said(wrong("round", "scaffold", right, wrong_text))
-    assert text.startswith(words)
-    assert bool(text) == bool(words)
+def test_a_variation_is_found_and_only_if_it_fits():
+    (text,) = said(wrong("round", "scaffold", "c_i - c + mean_step", "c_i - x + mean_step"))
+    assert text.startswith("as if in scaffold c were x")
+    minus = "u - alpha * f.hvp", "tanh(u) - alpha * f.hvp"
+    assert said(wrong("meta_gradient", "per-fedavg", *minus, "logistic")) == {""}
 
 
 def test_a_combination_of_terms_is_told():
@@ -50,7 +44,7 @@ def test_a_combination_of_terms_is_told():
     }
 
 
-def test_a_wrong_model_is_mended_before_its_algorithms():
+def test_a_wrong_model_is_mended_before_its_algorithms(no_variation):
     cases = [c for c in CASES if c.name in ("grad-mlp", "round-fedavg-mlp")]
     waves = [
         {n: x + np.sin(np.arange(x.size)).reshape(x.shape) for n, x in c.outputs.items()}
@@ -79,12 +73,18 @@ def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
     assert not any(r.mistakes for r in naming.name_mistakes(one_right, cases, "float64"))
 
 
-def test_every_variation_compiles_and_leaves_the_specification_as_it_was():
+def test_variations_compile_and_leave_the_specification_as_it_was():
     before = dict(vars(variations.spec))
     case = next(c for c in CASES if c.name == "meta-per-fedavg-svm")
-    assert len(list(variations.variations_of(list(variations.functions())))) > 2000
+    assert len(list(variations.variations_of(list(variations.functions())[::4]))) > 500
     assert any(v.answer(case) for v in variations.variations_of(["meta_gradient"]))
     assert dict(vars(variations.spec)) == before
+
+
+@pytest.fixture
+def no_variation(monkeypatch):
+    """None is looked for, which takes longest."""
+    monkeypatch.setattr(naming, "find_variation", lambda *_: None)
 
 
 CASE = next(c for c in CASES if c.name == "grad-mlp")
@@ -109,14 +109,14 @@ LAST = int(np.prod(CASE.model["shapes"][-1]))
         (lambda x: x + 1e300, ""),
     ],
 )
-def test_what_is_seen_in_one_output(change, words):
+def test_what_is_seen_in_one_output(change, words, no_variation):
     result = suite.grade(suite.Answer({"g": change(CASE.outputs["g"])}), CASE)
     (named,) = naming.name_mistakes([result], [CASE], "float64")
     assert (named.status, named.mistakes) == (FAILED, ())
     assert named.evidence.startswith(words)
 
 
-def test_zeros_that_are_right_by_chance_are_no_block():
+def test_zeros_that_are_right_by_chance_are_no_block(no_variation):
     g = np.append(np.zeros(CASE.model["d"] - 1), 1.0)
     case = CASE._replace(outputs={"g": g})
     (named,) = naming.name_mistakes(

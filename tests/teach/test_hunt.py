@@ -1,15 +1,11 @@
 """The hunt: each planted mistake can be found, and only by a test that the right algorithm passes."""
 
 import itertools
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 
 from fedref import spec
-from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
-from fedref.judge import answer
 from fedref.teach import exercises, hunt
 
 SIGN = "the penalty's sign is turned"
@@ -60,9 +56,8 @@ def test_the_case_that_is_counted_is_what_the_test_calls_not_what_that_calls():
 
 @pytest.mark.parametrize(
     ("line", "pull", "said"),
-    [(0, "mu * w", "LINE is 0"), (None, "mu * w", "LINE is None: say which"),
-     (1, "mu * w", "line 1 is right"), (5, "pull", "no test fails"),
-     (5, "-mu * w", "the right algorithm does not pass"), (5, "nobody", "the right algorithm does not pass")],
+    [(None, "mu * w", "LINE is None: say which"), (1, "mu * w", "line 1 is right"),
+     (5, "pull", "no test fails"), (5, "-mu * w", "the right algorithm does not pass")],
 )  # fmt: skip
 def test_what_is_not_found(line, pull, said):
     found, lines = judged(line, pull)
@@ -80,24 +75,3 @@ def test_a_hunt_s_files():
     assert not hunt.hunt_verdict(3, '"""Hunt 3: x"""\nwhile True: pass', "t.py", 0.3)[0]
     with pytest.raises(ConfigError, match="begins with no 'Exercise NAME:'"):
         hunt.file_verdict("LINE = 1", "t.py", exercises.EXERCISES, 60.0)
-
-
-def test_planted_mistakes_change_what_rounds_give():
-    papers, unseen = {}, set()
-    for label, cls in ALGORITHMS.items():
-        papers.setdefault(cls.__module__.rpartition(".")[2], []).append(
-            exercises.draw_case(label, 1)
-        )
-    for name, (paper, _, wrong) in hunt.plantable().items():
-        exec(wrong, names := dict(vars(spec)))
-        seen = False
-        for case in papers.get(paper, ()):
-            want = answer(case)
-            with patch.dict(vars(spec), {k: x for k, x in names.items() if callable(x)}):
-                try:
-                    got = answer(case)
-                except Exception:
-                    got = {}
-            seen |= any(not np.allclose(got.get(k, np.nan), x, 1e-9, 0) for k, x in want.items())
-        unseen |= set() if seen else {name}
-    assert len(unseen) < len(hunt.plantable()) / 4, unseen
