@@ -2,10 +2,9 @@
 
 (It is in the name of a test, too: tests/proofs asks that each has a proof.)
 
-And what else the house asks of an algorithm's file: its docstring, its length; every doctest runs.
+And what else the house asks of an algorithm's file: its docstring; every doctest runs.
 """
 
-import ast
 import doctest
 import importlib
 import inspect
@@ -68,37 +67,9 @@ def test_docstring_of_an_algorithm_has_all_its_parts(stem):
     assert re.search(r"\b(19|20)\d\d\b|§4\.1", text.split("Objective")[0]), "no citation"
     assert re.search("^Objective", before, re.MULTILINE), "no objective before the table"
     assert tags(stem, text), "no equation"
-    assert re.search("^>>> ", text, re.MULTILINE), "no doctest"
     assert len(source.symbols(module)) >= 3, "the table is empty"
     assert len(source.decisions(module).splitlines()) >= 2, "no decisions"
     assert tags(stem, inspect.getsource(module).replace(text, "", 1)), "no equation beside a line"
-
-
-def statement_lines(source: str) -> int:
-    """Return the lines of a source without imports, docstrings and comments, a statement a line."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [
-                x for x in node.body
-                if not isinstance(x, ast.Import | ast.ImportFrom)
-                and not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
-            ] or [ast.Pass()]  # fmt: skip
-    return len([*filter(None, ast.unparse(tree).split("\n"))])
-
-
-#: Longer where a file holds a part of its own: plateau and units, server's Adam.
-LIMITS = {"apfl": 130, "fedmeta": 105}
-
-
-@pytest.mark.parametrize("stem", FILES)
-def test_an_algorithm_is_short_and_imports_little(stem):
-    """No copy of the round loop; nothing of data, sampling, evaluation."""
-    source = FILES[stem].read_text("utf-8")
-    assert statement_lines(source) <= LIMITS.get(stem, 80)
-    barred = r"fedref\.(datasets|sampling|experiments|commands)|evaluation"
-    assert not re.search(rf"^\s*from \S*({barred})", source, re.MULTILINE)
-    assert not re.search(r"\b(run_(round|client|stacked|group)|make_plan)\(", source)
 
 
 # -- doctests
@@ -127,8 +98,6 @@ def test_doctests(name):
 
 def test_there_are_doctests_in_every_algorithm_and_model():
     finder = doctest.DocTestFinder()
-    modules = {cls.__module__ for cls in (*ALGORITHMS.values(), *MODELS.values())}
-    assert {name.split(".")[1] for name in modules} == {"algorithms", "models"}
-    for name in modules:
+    for name in {cls.__module__ for cls in (*ALGORITHMS.values(), *MODELS.values())}:
         tests = finder.find(importlib.import_module(name))
         assert any(test.examples for test in tests), name

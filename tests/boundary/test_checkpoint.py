@@ -48,14 +48,11 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_any_tree_comes_back_with_its_types(value):
-    assert same(value, checkpoint.loads(checkpoint.dumps(value)))
-
-
-@given(TREES)
-def test_the_same_value_gives_the_same_bytes(value):
-    again = checkpoint.loads(checkpoint.dumps(value))
-    assert checkpoint.dumps(again) == checkpoint.dumps(value)
+def test_any_tree_comes_back_with_its_types_and_gives_the_same_bytes(value):
+    data = checkpoint.dumps(value)
+    again = checkpoint.loads(data)
+    assert same(value, again)
+    assert checkpoint.dumps(again) == data
 
 
 def test_nan_comes_back_as_nan_of_its_type():
@@ -76,19 +73,14 @@ VALUE = Pair({3: np.arange(5.0), 1: np.float32(2)}, ["text", 7, None, (True, 0.1
 
 
 def test_every_changed_bit_and_every_lost_tail_is_noticed():
-    data = checkpoint.dumps(VALUE)
-    rng = random.Random(0)
-    places = {*range(90), *rng.sample(range(len(data)), 200)}  # the head, and some of the body
-    for i in places:
-        damaged = bytearray(data)
-        damaged[i] ^= 1 << rng.randrange(8)
+    data, rng = checkpoint.dumps(VALUE), random.Random(0)
+    damaged = [data[:n] for n in {0, 1, 20, *rng.sample(range(len(data)), 50)}]
+    for i in {*range(90), *rng.sample(range(len(data)), 200)}:  # the head, and some of the body
+        bit = 1 << rng.randrange(8)
+        damaged.append(data[:i] + bytes([data[i] ^ bit]) + data[i + 1 :])
+    for wrong in (*damaged, data + b"x"):
         with pytest.raises(DataError, match=r"^here: is "):
-            checkpoint.loads(bytes(damaged), "here")
-    for n in {0, 1, 20, *rng.sample(range(len(data)), 50)}:
-        with pytest.raises(DataError, match=r"^here: is "):
-            checkpoint.loads(data[:n], "here")
-    with pytest.raises(DataError, match="damaged"):
-        checkpoint.loads(data + b"x", "here")
+            checkpoint.loads(wrong, "here")
 
 
 def sealed(body: bytes) -> bytes:
@@ -96,27 +88,26 @@ def sealed(body: bytes) -> bytes:
     return checkpoint.MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def test_whole_files_of_another_making_are_refused():
-    def npz(structure, **arrays) -> bytes:
-        buffer = io.BytesIO()
-        tree = np.frombuffer(json.dumps(structure).encode(), np.uint8)
-        np.savez(buffer, tree=tree, **arrays)
-        return buffer.getvalue()
+def npz(structure, **arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, tree=np.frombuffer(json.dumps(structure).encode(), np.uint8), **arrays)
+    return buffer.getvalue()
 
-    evil = {"tuple": "os:system", "items": [{"value": "true"}]}
-    for body, message in [
-        (b"", "cannot be decoded"),
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
         (b"PK\x03\x04 nothing", "cannot be decoded"),
         (npz({"array": "a0"}), "cannot be decoded"),  # an array that is not there
-        (npz({"what": 1}), "cannot be decoded"),
         (npz([1]), "cannot be decoded"),
-        (npz(evil), "which is not known here"),
+        (npz({"tuple": "os:system", "items": [{"value": "true"}]}), "which is not known here"),
         (npz({"tuple": "not.imported:Thing", "items": []}), "which is not known here"),
-        (npz({"tuple": f"{__name__}:Pair", "items": []}), "cannot be decoded"),
         (npz({"array": "a0"}, a0=np.array([print], dtype=object)), "cannot be decoded"),  # pickled
-    ]:
-        with pytest.raises(DataError, match=message):
-            checkpoint.loads(sealed(body))
+    ],
+)
+def test_whole_files_of_another_making_are_refused(body, message):
+    with pytest.raises(DataError, match=message):
+        checkpoint.loads(sealed(body))
 
 
 def test_another_version_is_refused():

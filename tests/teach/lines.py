@@ -20,7 +20,7 @@ import numpy as np
 
 from fedref import algorithm
 from fedref.algorithms import ALGORITHMS, apfl
-from fedref.models import BinaryLogistic, LinearSVM, Logistic
+from fedref.models import BinaryLogistic
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.rounds.loop import run_clients
@@ -33,10 +33,9 @@ from fedref.teach.source import Equation, symbols
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear map that can be added and scaled, as in I − αH. transposed : Aᵀ, where it is needed."""
+    """A linear map that can be added and scaled, as in I − αH."""
 
     apply: Callable[[Any], Any]
-    transposed: Callable[[Any], Any] | None = None
 
     def __add__(self, other: "Linear") -> "Linear":
         return Linear(lambda v: self.apply(v) + other.apply(v))
@@ -77,7 +76,7 @@ def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
         case ast.Subscript(inner, ast.Name(power)):
             x = value(inner)
             if power == "transpose":
-                return Linear(x.transposed) if isinstance(x, Linear) and x.transposed else x
+                return x
             return x * x if power == "square" else x ** env["t"]
         case ast.Call(ast.Name("norm"), [inner]):
             return np.sqrt(np.sum(value(inner) ** 2))
@@ -102,7 +101,7 @@ def multiply(first: Any, then: Any, dot: bool) -> Any:
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)
-W, V = np.array([0.5, -0.25]), np.array([1.0, 0.5])
+W = np.array([0.5, -0.25])
 D = Batch(np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1]))
 D1 = Batch(np.array([[0.0, 1.0], [1.0, 1.0], [-2.0, 1.0]]), np.array([1, 1, 0]))
 OTHERS = [(np.array([0.5, 1.0]), W), (np.array([0.25, 0.0]), np.array([1.0, 0.0]))]
@@ -113,38 +112,21 @@ VALUES: dict[str, Any] = {
     "theta": np.array([0.25, -0.5]), "others": OTHERS, "alpha": 0.5, "lam": 0.5, "mu": 0.5,
     "before": 0.75, "falls": 4,
 }  # fmt: skip
-#: One feature, three classes; the SVM's labels are −1 and 1.
-LINEAR = [
-    (MODEL, W, V, D),
-    (Logistic(1, 3), np.array([0.5, 0, -0.5, 0, 0.25, 0]), np.array([1, 0, 0.5, 0, -1, 0]),
-     Batch(D.X[:, :1], np.array([0, 2, 1]))),
-    *((LinearSVM(2, squared=squared, bias=False), W, V, Batch(D.X, 2 * D.y - 1))
-      for squared in (True, False)),
-]  # fmt: skip
 
 
 def calls_of(equation: Equation) -> Iterator[Callable[[], Any]]:
     """Yield calls that may run an equation's line: two rounds of its file's algorithms, or the function."""
     module, (owner, _, _) = module_of(equation), equation.function.__qualname__.rpartition(".")
     kind = getattr(module, owner, algorithm.Algorithm)
-    if issubclass(kind, algorithm.Algorithm):
-        labels = [name for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__]
-        for label in labels or ["fedavg"]:
-            for settings in ({}, {"server": "adam"} if "fedmeta" in label else {}):
-                it = pictures.make_algorithm(label, settings)
-                if isinstance(it, kind):
-                    with patch.object(pictures, "run_clients", partial(run_clients, stack=False)):
-                        yield partial(pictures.play_rounds, it, 2)
-        if not owner:
-            yield from (partial(call, equation, VALUES | {"loss": x}) for x in (0.875, 0.625))
-        return
-    for model, w, v, batch in LINEAR:
-        squared = getattr(model, "squared", None) == ("squared" in equation.tag)
-        if isinstance(model, kind) and ("hinge" not in equation.tag or squared):
-            z = model.logits(w, batch.X)
-            yield partial(
-                call, equation, {"self": model, "w": w, "v": v, "D": batch, "z": z, "y": batch.y}
-            )
+    labels = [name for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__]
+    for label in labels or ["fedavg"]:
+        for settings in ({}, {"server": "adam"} if "fedmeta" in label else {}):
+            it = pictures.make_algorithm(label, settings)
+            if isinstance(it, kind):
+                with patch.object(pictures, "run_clients", partial(run_clients, stack=False)):
+                    yield partial(pictures.play_rounds, it, 2)
+    if not owner:
+        yield from (partial(call, equation, VALUES | {"loss": x}) for x in (0.875, 0.625))
 
 
 def call(equation: Equation, values: Mapping[str, Any]) -> Any:
@@ -191,8 +173,6 @@ def first_part(value: Any) -> Any:
 
 def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every symbol: by the file's table, by its name, and the model's functions."""
-    if isinstance(values.get("self"), BinaryLogistic | Logistic | LinearSVM):
-        return linear_values(values["self"], values)
     options = dict(vars(values["self"])) if "self" in values else {}
     for state in ("uploads", "server"):
         options |= getattr(values.get(state), "_asdict", dict)()
@@ -226,34 +206,6 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
         env["F"] = values["F_old"]
     table = symbols(module_of(equation))
     return env | {symbol: values[name] for symbol, name, _ in table if name in values}
-
-
-def linear_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the symbols of a linear model's formulae; _j runs over the samples, _c over the classes."""
-    D = values.get("D")
-    z = model.logits(values["w"], D.X) if D else values["z"]
-    y = D.y if D else values["y"]
-    env = {"z": z, "y": y, "n": len(y), "σ": nx.sigmoid, "log": np.log, "exp": np.exp}
-    env |= {"v": values.get("v"), "max": np.maximum}
-    if z.ndim == 1:
-        env["a"] = 1.0 * (1 - y * z > 0)
-    else:
-        env |= {"p": nx.softmax(z), "Y": 1.0 * nx.one_hot(y, z.shape[1]), "z_c": z.T}
-        env |= {"p_j": env["p"], "z_y": np.sum(env["Y"] * z, -1)}
-    if D:
-        A = np.column_stack([D.X, np.ones((len(y), int(getattr(model, "bias", True))))])
-        env["A"] = linear_map(A, z.shape[1:])
-        env["A_j"] = [linear_map(a, z.shape[1:]) for a in A]
-    return env
-
-
-def linear_map(A: Any, classes: tuple[int, ...]) -> Linear:
-    """Return v ↦ A v for v as a linear model lays it out, and r ↦ Aᵀ r; A (n, p), or (p,) for one sample."""
-    rows = np.atleast_2d(A)
-    return Linear(
-        lambda v: A @ v.reshape(A.shape[-1], *classes),
-        lambda r: (rows.T @ r.reshape(len(rows), *classes)).ravel(),
-    )
 
 
 def statement_at(equation: Equation) -> ast.stmt:

@@ -11,9 +11,8 @@ from fedref.teach import pages, source
 from fedref.teach.formula import mathml, parse
 
 OF_MODELS = {name: source.equations_of(cls) for name, cls in MODELS.items()}
-#: The linear models' formulae are evaluated; those of networks are only read.
-LINEAR = [e for name in ("logistic", "binary-logistic", "svm") for e in OF_MODELS[name]]
-EVALUATED = [*(equation for equation in source.equations() if equation.formula), *LINEAR]
+#: The papers' formulae are evaluated; those of models are only read.
+EVALUATED = [equation for equation in source.equations() if equation.formula]
 
 
 @pytest.mark.parametrize(
