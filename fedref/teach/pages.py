@@ -107,6 +107,8 @@ def paper_page(module: ModuleType, label: str = "") -> str:
     claims = dict.fromkeys(f"[{p.tag}] {p.claim}" for p in proofs.PROOFS if paper_of(p.tag) == page)
     loop = source.spec_code(page)
     functions = re.findall(r"^def (\w+)", loop, flags=re.M)
+    rows = [(symbol, f"`{name}`", shape) for symbol, name, shape in source.symbols(module)]
+    symbols = table("symbol | name | what it is", rows) if rows else ""
     taught = [name for name, one in EXERCISES.items() if one.function in functions]
     return join(
         f"# {source.title(module)}", why.strip(), source.introduction(module),
@@ -115,7 +117,7 @@ def paper_page(module: ModuleType, label: str = "") -> str:
         section("Derivation", derivation.strip()),
         section("Two clients", picture(page, label)) if label else "",
         section(
-            "Equation by equation", symbols_table(module), *equation_parts(source.equations_in(module))
+            "Equation by equation", symbols, *equation_parts(source.equations_in(module))
         ),
         section("Worked example", example_text(label)) if label else "",
         section("Known mistakes", *mistakes_of(page)),
@@ -141,11 +143,6 @@ def picture(page: str, label: str) -> str:
         f"{words['see']} Each client's loss is quadratic, that of least squares with four rows.",
         f"`fedref explain {label} --picture {label}.svg --set KEY=VALUE` draws it with other settings.",
     )  # fmt: skip
-
-
-def symbols_table(module: ModuleType) -> str:
-    rows = [(s, f"`{name}`", shape) for s, name, shape in source.symbols(module)]
-    return table("symbol | name | what it is", rows) if rows else ""
 
 
 def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:

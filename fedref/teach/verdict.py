@@ -140,7 +140,7 @@ class Answer(NamedTuple):
     """part : the statements in the place of the one with the gap; line : theirs, in the file."""
 
     function: Callable[..., Any]
-    part: Sequence[ast.stmt]
+    part: list[ast.stmt]
     line: int
     where: str
 
@@ -156,57 +156,51 @@ def read_answer(exercise: Exercise, text: str, where: str) -> Answer | str:
         return f"{exercise.name_of_function} is not defined"
     names = {"__name__": "exercise", "__file__": where}
     function = define(text, exercise.name_of_function, names, where)
-    part = differing_part(template_of(exercise), without_docstring(defined[-1]))
+    part = differing_part(template_of(exercise), statements(defined[-1]))
     return Answer(function, part, part[-1].lineno if part else defined[-1].lineno, where)
 
 
 @cache
 def template_of(exercise: Exercise) -> list[ast.stmt]:
     """Return the statements of the function, with the gap."""
-    return without_docstring(ast.parse(exercise.source.replace(exercise.missing, GAP)).body[0])
+    return statements(ast.parse(exercise.source.replace(exercise.missing, GAP)).body[0])
 
 
-def without_docstring(function: Any) -> list[ast.stmt]:
-    return list(function.body[ast.get_docstring(function) is not None :])
+def statements(function: Any) -> list[ast.stmt]:
+    """Return the statements of a function by their lines, those inside of others, too; no docstring."""
+    inside = [x for x in ast.walk(function) if isinstance(x, ast.stmt) and x is not function]
+    return sorted(inside, key=lambda x: x.lineno)[ast.get_docstring(function) is not None :]
 
 
-def differing_part(right: Sequence[ast.stmt], written: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """Return the statements that differ, from as deep inside loops as they all stand."""
+def count_equal(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return at how many places from the first on two sequences are equal."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other))])
 
-    def alike(pairs: Any) -> int:
-        return sum(1 for _ in takewhile(lambda pair: ast.dump(pair[0]) == ast.dump(pair[1]), pairs))
 
-    first = alike(zip(right, written))
-    last = min(alike(zip(right[::-1], written[::-1])), min(len(right), len(written)) - first)
-    match right[first : len(right) - last], written[first : len(written) - last]:
-        case ([ast.For(body=body)], [ast.For(body=other)]) | (
-            [ast.If(body=body)],
-            [ast.If(body=other)],
-        ):
-            return differing_part(body, other)
-        case _, differing:
-            return differing
+def differing_part(right: Sequence[ast.stmt], written: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements from the first to the last one that differs."""
+    one, other = ([ast.unparse(x).partition("\n")[0] for x in xs] for xs in (right, written))
+    first = count_equal(one, other)
+    last = count_equal(one[first:][::-1], other[first:][::-1])
+    part = written[first : len(written) - last]
+    nested = {id(y) for x in part for y in ast.walk(x) if y is not x}
+    return [x for x in part if id(x) not in nested]
 
 
 def value_at(exercise: Exercise, answer: Answer, moment: Moment) -> Any:
     """Return what a student's statements give there; where they raise, the error as one line."""
     if not exercise.is_loop:
         return value_of(answer, moment.call, partial(run, answer.function))
-    gap: Any = next(x for part in template_of(exercise) for x in ast.walk(part) if has_gap(x))
-    code = compile(ast.Module(list(answer.part), []), answer.where, "exec")
+    template: list[Any] = template_of(exercise)
+    target = next(ast.unparse(x.targets[0]) for x in template[::-1] if GAP in ast.unparse(x))
+    code = compile(ast.Module(answer.part, []), answer.where, "exec")
 
     def run_part(names: dict[str, Any]) -> Any:
         names = {**answer.function.__globals__, **names}
         exec(code, names)
-        return names.get(ast.unparse(gap.targets[0]))
+        return names.get(target)
 
     return value_of(answer, moment.names, run_part)
-
-
-def has_gap(node: Any) -> bool:
-    """Return whether a statement sets a name to an expression with the gap."""
-    values = ast.walk(node) if isinstance(node, ast.Assign) else ()
-    return any(isinstance(x, ast.Constant) and x.value is ... for x in values)
 
 
 def value_of(
@@ -329,19 +323,15 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
         yield f"line {answer.line} gives {text}{f' ({NONE})' * (value is None)}"
     if value is None:
         return
-    yours, right = both_texts(value, moment.value)
+    both = like(value, moment.value), moment.value
+    texts = ([show(x, digits) for x in both] for digits in (5, 7, 9, 11, 13, 17))
+    yours, right = next((pair for pair in texts if pair[0] != pair[1]), map(show, both))
     if moment.call is moments[0].call:
         yield f"on the worked example yours gives {yours}, right is {right}"
         return
     yield "it is right on the worked example, but not where"
     yield from (f"  {line}" for line in name_lines(exercise, moment))
     yield f"there yours gives {yours}, right is {right}"
-
-
-def both_texts(yours: Any, right: Any) -> tuple[str, str]:
-    """Return both to the first digit that differs."""
-    texts = ((show(like(yours, right), n), show(right, n)) for n in (5, 7, 9, 11, 13, 17))
-    return next((pair for pair in texts if pair[0] != pair[1]), (show(yours), show(right)))
 
 
 def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:

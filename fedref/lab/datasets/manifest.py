@@ -38,7 +38,6 @@ from fedref.rounds.federation import Federation, Part, Source
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
-PARTS = ("train", "test")
 KINDS: dict[str, tuple[type, ...]] = {
     "format": (str,),
     "source": (dict,),
@@ -183,7 +182,7 @@ def from_manifest(
     p, clients = source.X.shape[1], manifest["clients"]
     shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
     with as_data_error(path, "lists train and test of rows and a name for every client"):
-        held = (*PARTS, *["validation"] * ("validation" in clients[0]))
+        held = ("train", "test", *["validation"] * ("validation" in clients[0]))
         parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)
     federation = Federation(

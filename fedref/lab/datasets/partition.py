@@ -62,12 +62,6 @@ def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[P
     return draw_rows(part, train_sizes(part.sizes, fraction), rng)
 
 
-def hold_back(part: Part, share: float, rng: np.random.Generator) -> tuple[Part, Part]:
-    """Divide each client's rows at random into (rest, round(share·n)); all stay if none would."""
-    held = np.round(share * part.sizes).astype(np.int64)
-    return draw_rows(part, np.where(held < part.sizes, part.sizes - held, part.sizes), rng)
-
-
 def draw_rows(part: Part, sizes: Array, rng: np.random.Generator) -> tuple[Part, Part]:
     """Divide each client's rows at random into (sizes[k] of them, the others), in their order."""
     rank = np.empty(len(part.rows), np.int64)

@@ -58,8 +58,3 @@ SCALINGS: dict[str, Callable[[Source], Affine]] = {
     "unit": unit,
     "standardise": standardise,
 }
-
-
-def default_scaling(source: Source) -> str:
-    """Return the usual scaling: pixels to [0, 1], any other features unchanged."""
-    return "none" if source.full_scale is None else "unit"

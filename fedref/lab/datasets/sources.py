@@ -92,21 +92,16 @@ def require_folder(root: Path | None) -> None:
         raise data_error(root, "no such folder", expected)
 
 
-def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
-    """Return the folders that may hold a named data set, best first."""
-    root = user_folder(data_dir)
-    if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
-        require_folder(root)
-    roots = [root, download.cache_folder(), shipped_folder()]
-    return [root / name for root in roots if root is not None and os.path.isdir(root / name)]
-
-
 def locate(name: str, data_dir: Folder) -> Path | None:
     """Return the path to a named data set's files, or None if they are nowhere."""
-    find = SOURCES[name].find
+    find, root = SOURCES[name].find, user_folder(data_dir)
     if find is None:
         return Path()
-    return next(filter(None, map(find, candidate_folders(name, data_dir))), None)
+    if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
+        require_folder(root)
+    roots = (root, download.cache_folder(), shipped_folder())
+    folders = (folder / name for folder in roots if folder and os.path.isdir(folder / name))
+    return next(filter(None, map(find, folders)), None)
 
 
 def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:

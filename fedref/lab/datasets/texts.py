@@ -10,8 +10,10 @@ expressions in the plain text of Project Gutenberg. `roles.json` comes from a ma
 messenger or a servant is a role of each play. 194 of its 1 349 roles have no window.
 """
 
+import re
 import reprlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedref.boundary.files import data_error, read_json
-from fedref.lab.datasets.formats import leaf, text
+from fedref.lab.datasets.formats import leaf
 from fedref.lab.datasets.formats.arrays import Raw
 from fedref.lab.datasets.formats.leaf import User
 from fedref.models.numerics import Array
@@ -28,6 +30,75 @@ EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ..
 TRAIN = 0.8
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 SENTIMENTS = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
+
+# ---- characters and words ----------------------------------------------------------------------------
+
+# LEAF's alphabet for Shakespeare, in its order
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+UNKNOWN = "·"  # stands for any other character, or a word outside the vocabulary
+OTHER = len(ALPHABET)  # the code of any other character
+CHARACTERS = (*ALPHABET, UNKNOWN)  # by code
+LENGTH = 80
+
+_CODES = np.full(0x110000, OTHER, np.uint8)  # by code point
+_CODES[[ord(c) for c in ALPHABET]] = np.arange(OTHER)
+
+
+def codes(text: str) -> Array:
+    """Return the code of each character: (len(text),) uint8."""
+    # surrogatepass: JSON may hold half of a surrogate pair; it gets the code OTHER
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return np.asarray(_CODES[points])
+
+
+def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
+    """Return all windows of a text, X (n, length), a view, and the character after each, y (n,).
+
+    The text is prepared as LEAF does: line breaks become spaces, and several spaces become one.
+
+    >>> X, y = windows("to  be\\nor not", 4)
+    >>> [decode(row) for row in X[:3]], decode(y[:3])
+    (['to b', 'o be', ' be '], 'e o')
+    """
+    flat = codes(re.sub("  +", " ", text.replace("\n", " ")))
+    if len(flat) <= length:
+        return np.empty((0, length), np.uint8), np.empty(0, np.int64)
+    view = np.lib.stride_tricks.sliding_window_view(flat, length)[:-1]
+    return view, flat[length:].astype(np.int64)
+
+
+def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS) -> str:
+    """Return the text of codes, without padding."""
+    return "".join(vocabulary[c] for c in row if c < len(vocabulary))
+
+
+def words(text: str) -> list[str]:
+    """Split a text into words and punctuation marks in lower case, as LEAF does.
+
+    >>> words("Don't panic, it's Monday!")
+    ["don't", 'panic', ',', "it's", 'monday', '!']
+    """
+    return re.findall(r"[\w']+|[.,!?;]", text.lower())
+
+
+def vocabulary_of(texts: Iterable[str], limit: int) -> tuple[str, ...]:
+    """Return the `limit` most frequent words (ties alphabetical), then UNKNOWN for all others."""
+    count = Counter(word for text in texts for word in words(text))
+    ranked = sorted(count, key=lambda word: (-count[word], word))
+    return (*ranked[:limit], UNKNOWN)
+
+
+def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> Array:
+    """Return (n, length) codes of the first `length` words, in the smallest fitting dtype.
+
+    A shorter text is padded at its end with the code len(vocabulary).
+    """
+    code, padding = {word: i for i, word in enumerate(vocabulary)}, len(vocabulary)
+    out = np.full((len(texts), length), padding, np.min_scalar_type(padding))
+    for row, text in zip(out, texts):
+        codes = [code.get(word, padding - 1) for word in words(text)[:length]]
+        row[: len(codes)] = codes
+    return out
 
 
 # ---- Shakespeare ------------------------------------------------------------------------------------
@@ -47,9 +118,9 @@ def read_shakespeare(path: Path, step: int) -> Raw:
     users = read_roles(path)
     ends = [max(1, int(TRAIN * len(user.y))) for user in users]
     train = [cut(user, slice(0, n, step)) for user, n in zip(users, ends)]
-    test = [cut(user, slice(n + text.LENGTH, None, step)) for user, n in zip(users, ends)]
+    test = [cut(user, slice(n + LENGTH, None, step)) for user, n in zip(users, ends)]
     raw = leaf.join([("train", train), ("test", test)], path)
-    return raw._replace(facts={**raw.facts, "vocabulary": text.CHARACTERS})
+    return raw._replace(facts={**raw.facts, "vocabulary": CHARACTERS})
 
 
 def cut(user: User, rows: slice) -> User:
@@ -62,21 +133,16 @@ def read_roles(path: Path) -> list[User]:
     users = []
     for name, speeches in read_json(path, EXPECTED).items():
         where = f"{path}: role {name!r}"
-        if not is_role(speeches):
+        if not isinstance(speeches, list) or not all(
+            isinstance(speech, list) and all(isinstance(line, str) for line in speech)
+            for speech in speeches
+        ):
             raise data_error(where, "is not a list of lists of text", EXPECTED)
         words = " ".join(line for speech in speeches for line in speech).split()
-        users.append(User(name, *text.windows(" ".join(words)), where))
+        users.append(User(name, *windows(" ".join(words)), where))
     if not any(len(user.y) for user in users):
-        raise data_error(path, f"no role has more than {text.LENGTH} characters", EXPECTED)
+        raise data_error(path, f"no role has more than {LENGTH} characters", EXPECTED)
     return [user for user in users if len(user.y)]
-
-
-def is_role(speeches: Any) -> bool:
-    """Return whether a value is a list of speeches, and every speech a list of lines."""
-    return isinstance(speeches, list) and all(
-        isinstance(speech, list) and all(isinstance(line, str) for line in speech)
-        for speech in speeches
-    )
 
 
 # ---- Sent140 ----------------------------------------------------------------------------------------
@@ -112,10 +178,10 @@ def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
     """Return tweets as codes of words, and their class. All unknown words share the last code."""
     parts = leaf.read_parts(path, parse_tweets)
     trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
-    known = text.vocabulary_of(trained, vocabulary)
+    known = vocabulary_of(trained, vocabulary)
     coded = [
         (part, [
-            user._replace(X=text.encode_words(user.X[:, 0].tolist(), known, length))
+            user._replace(X=encode_words(user.X[:, 0].tolist(), known, length))
             for user in users
             if len(user.y)
         ])

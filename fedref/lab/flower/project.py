@@ -27,14 +27,6 @@ client = client_app(Path(__file__).parent)
 '''
 
 
-def assign_clients(clients: int, nodes: int) -> list[range]:
-    """Divide clients 0 to N − 1 over the nodes, as ranges of almost the same length."""
-    if not 1 <= nodes <= clients:
-        raise ConfigError(f"{nodes} nodes for {clients} clients, expected 1 to {clients}")
-    cuts = np.linspace(0, clients, nodes + 1).round().astype(int).tolist()
-    return [range(a, b) for a, b in pairwise(cuts)]
-
-
 def write_app(
     experiment: Experiment,
     folder: Path,
@@ -61,7 +53,10 @@ def write_app(
         if whole.validation is not None:
             raise ConfigError(f"{whole.source.name} has validation rows, expected none over Flower")
         clients = whole.clients
-        holders = assign_clients(clients, nodes)
+        if not 1 <= nodes <= clients:
+            raise ConfigError(f"{nodes} nodes for {clients} clients, expected 1 to {clients}")
+        cuts = np.linspace(0, clients, nodes + 1).round().astype(int).tolist()
+        holders = [range(a, b) for a, b in pairwise(cuts)]  # of almost the same length
         for i, node_clients in enumerate(holders):
             write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
     held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))

@@ -13,34 +13,33 @@ from hypothesis import strategies as st
 
 from fedref import ConfigError
 from fedref.lab.datasets import load, split, texts
-from fedref.lab.datasets.formats import text
 
-known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
+known = st.text(st.sampled_from(texts.ALPHABET), max_size=60)
 lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 
 @given(known | lines, st.integers(1, 10), st.characters(categories=["L", "S", "Cs"]))
 def test_codes_and_windows_are_leafs(words, length, odd):
-    X, y = text.windows(words, length)
+    X, y = texts.windows(words, length)
     raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
     before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
-    assert [text.decode(row) for row in X] == before
-    assert text.decode(y) == raw_text[length:]
+    assert [texts.decode(row) for row in X] == before
+    assert texts.decode(y) == raw_text[length:]
     assert (X.shape, X.dtype, y.dtype) == ((len(before), length), np.uint8, np.int64)
-    expected = [text.ALPHABET.find(c) % 81 for c in words + odd]  # −1 mod 81 is 80
-    assert text.codes(words + odd).tolist() == expected
-    assert text.decode(np.array([80, 81])) == "·"  # padding is no character
+    expected = [texts.ALPHABET.find(c) % 81 for c in words + odd]  # −1 mod 81 is 80
+    assert texts.codes(words + odd).tolist() == expected
+    assert texts.decode(np.array([80, 81])) == "·"  # padding is no character
 
 
 def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code():
     said = ["b a c", "B, a b", "z z z z"]
-    assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
-    assert text.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
-    found = text.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
+    assert texts.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
+    assert texts.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
+    found = texts.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
     assert found.tolist() == [[0, 1, 2, 3, 3], [3, 4, 4, 4, 4], [4] * 5, [1] * 5]
     for most, dtype in ((254, np.uint8), (255, np.uint16)):  # the smallest that holds padding, too
-        vocabulary = text.vocabulary_of([f"w{i}" for i in range(400)], most)
-        found = text.encode_words(["w1"], vocabulary, 2)
+        vocabulary = texts.vocabulary_of([f"w{i}" for i in range(400)], most)
+        found = texts.encode_words(["w1"], vocabulary, 2)
         assert (found.dtype, found[0, 1]) == (dtype, most + 1)
 
 
@@ -59,7 +58,7 @@ def said(role):
 def texts_of(source, client, test):
     rows = np.flatnonzero(source.client == client)
     rows = rows[(rows >= source.test_from) == test]
-    return [text.decode(source.X[row]) + text.decode(source.y[row : row + 1]) for row in rows]
+    return [texts.decode(source.X[row]) + texts.decode(source.y[row : row + 1]) for row in rows]
 
 
 def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path):
@@ -67,7 +66,7 @@ def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path
     put(tmp_path, "shakespeare/roles.json.gz", gzip.compress(json.dumps(roles).encode()))
     source, thin = (load(name, tmp_path) for name in ("shakespeare", "shakespeare(7)"))
     assert source.client_names == ("HAMLET", "GHOST")  # the servant has no window
-    assert (source.vocabulary, source.X.dtype) == (text.CHARACTERS, np.uint8)
+    assert (source.vocabulary, source.X.dtype) == (texts.CHARACTERS, np.uint8)
     for k, role in enumerate(source.client_names):
         windows = [said(role)[i : i + 81] for i in range(SIZES[role] - 80)]
         ends = int(0.8 * len(windows))

@@ -84,7 +84,8 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     """Divide a source over clients by a named rule (see RULES). The same seed gives the same split."""
     of, splitter = make_rule(rule, parameters)
     seed = Entry("seed", int, bounds=Bounds(0)).check(seed, "split")
-    kind = splitter.scaling or scaling.default_scaling(source)
+    usual = "none" if source.full_scale is None else "unit"  # pixels to [0, 1]
+    kind = splitter.scaling or usual
     splitter = replace(splitter.fill(source), scaling=kind)
     # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])
@@ -114,7 +115,9 @@ def with_validation(federation: Federation, share: float, seed: int) -> Federati
             f"{federation.source.name} has validation rows; expected no split.validation"
         )
     rng = np.random.default_rng([seed, int.from_bytes(b"validation")])
-    train, validation = partition.hold_back(federation.train, share, rng)
+    sizes = federation.train.sizes
+    rest = sizes - np.round(share * sizes).astype(np.int64)
+    train, validation = partition.draw_rows(federation.train, np.where(rest, rest, sizes), rng)
     if not len(validation.rows):
         raise ConfigError(
             f"split.validation is {share:g}: no client has enough training rows for it"
