@@ -379,7 +379,7 @@ def test_every_name_that_a_report_prints_is_known(name):
         (["fedreff"], "did you mean 'fedref'"),
         (["fedref.models.batch:Nope"], "has no 'Nope'"),
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
-        (["fedref", "--dtype", "float16"], "unknown dtype"),
+        (["fedref", "--dtype", "float16"], "unknown --dtype 'float16': did you mean"),
         (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )

@@ -31,6 +31,15 @@ your own data
   targets, for models of your own. Other arrays than these are refused, not ignored.
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
   with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
+
+other formats become a .npz (with client=..., where rows have one)
+  Parquet      import numpy as np, pandas as pd
+               table = pd.read_parquet("data.parquet")
+               np.savez("data.npz", X=table.drop(columns="y").to_numpy(float), y=table["y"])
+  images       import numpy as np; from pathlib import Path; from PIL import Image
+               files = sorted(Path("images").glob("*/*.*"))  # LABEL/NAME.png, all of one size
+               X = np.stack([np.asarray(Image.open(f)) for f in files])
+               np.savez("data.npz", X=X, y=np.array([f.parent.name for f in files]))
 """
 NO_CLIENTS = """\
   no column or array client, which says whose row it is: another name is given by

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -206,7 +205,10 @@ SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".csv": tables.read,
     ".tsv": tables.read,
 }
-EXPECTED = "a file .npz, .csv, .tsv or .json, or a folder of idx or LEAF files"
+EXPECTED = (
+    "a file .npz, .csv, .tsv or .json, or a folder of idx or LEAF files; `fedref data --help` says how "
+    "Parquet or images become one"
+)
 
 
 def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) -> Source:
@@ -220,36 +222,12 @@ def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) 
     else:
         reader = SUFFIXES.get(suffix(path))
     if reader is None:
-        error = data_error(path, "is in no known format", EXPECTED)
-        raise DataError(f"{error}{hint_for(path)}")
+        raise data_error(path, "is in no known format", EXPECTED)
     known = ("label", "client") if reader is tables.read else ()
     if odd := sorted(set(parameters) - set(known)):
         raise ConfigError(f"{name}: {unknown('key of data', odd[0], known)}")
     columns = {key: str(value) for key, value in parameters.items() if value is not None}
     return source_of(reader(path, **columns), str(path), name=name, columns=tuple(columns.items()))
-
-
-IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp"}
-FROM_PARQUET = """, as these lines make:
-    import numpy as np, pandas as pd
-    table = pd.read_parquet({path!r})
-    X, y = table.drop(columns="y").to_numpy(float), table["y"].to_numpy()
-    np.savez("data.npz", X=X, y=y)  # and client=..., where rows have one"""
-FROM_IMAGES = """, as these lines make:
-    import numpy as np; from pathlib import Path; from PIL import Image
-    files = sorted(Path({path!r}).glob("*/*.*"))  # LABEL/NAME.png, all of one size
-    X, y = np.stack([np.asarray(Image.open(f)) for f in files]), np.array([f.parent.name for f in files])
-    np.savez("data.npz", X=X, y=y)  # and client=..., where rows have one"""
-
-
-def hint_for(path: Path) -> str:
-    """Return the lines that make arrays of a Parquet file or a folder of images; "" for all others."""
-    if suffix(path) in (".parquet", ".pq"):
-        return FROM_PARQUET.format(path=str(path))
-    found = any(
-        suffix(f) in IMAGES for pattern in ("*", "*/*") for f in islice(path.glob(pattern), 999)
-    )
-    return FROM_IMAGES.format(path=str(path)) if path.is_dir() and found else ""
 
 
 def suffix(path: Path) -> str:

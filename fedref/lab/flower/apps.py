@@ -17,7 +17,6 @@ from flwr.serverapp import Grid, ServerApp
 from fedref.boundary.errors import FedrefError
 from fedref.boundary.values import Bounds, Entry
 from fedref.lab.experiments import config
-from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.unit import Record, Unit
 from fedref.lab.flower.node import answer
@@ -75,13 +74,6 @@ class OverGrid:
         return answers
 
 
-def experiment_in(folder: Path) -> Experiment:
-    """Read the experiment in an app's folder."""
-    path = folder / "experiment.toml"
-    with config.naming(path):
-        return config.experiment_of(config.read(path).items())
-
-
 def server_app(folder: Path) -> ServerApp:
     """Return the ServerApp of an app's folder: it runs the experiment, or resumes it, in `out`."""
     app = ServerApp()
@@ -103,7 +95,7 @@ def server_app(folder: Path) -> ServerApp:
                 entry.check(values.get(entry.name), "[tool.flwr.app.config]") for entry in OPTIONS
             )
             serve(
-                OverGrid(grid), experiment_in(folder), out,
+                OverGrid(grid), config.compose(folder / "experiment.toml", []), out,
                 clients=clients, limit=limit, say=say, progress=Progress(report_round, say),
             )  # fmt: skip
             say(f"results written to {out}")
@@ -120,12 +112,10 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
-        where = {
-            key: Path(str(context.node_config.get(key))).expanduser() for key in ("data", "state")
-        }
-        data = answer(
-            bytes_of(message.content), where["data"], experiment_in(folder), where["state"]
-        )
-        return Message(content_of(data), reply_to=message)
+        keys = ("data", "state")
+        part, states = (Path(str(context.node_config.get(key))).expanduser() for key in keys)
+        experiment = config.compose(folder / "experiment.toml", [])
+        reply = answer(bytes_of(message.content), part, experiment, states)
+        return Message(content_of(reply), reply_to=message)
 
     return app

@@ -1,9 +1,13 @@
 """`fedref data ...`, as a user types it."""
 
+import re
 from dataclasses import fields
 
+import numpy as np
 import pytest
 from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
+from matplotlib.image import imsave
+from running import refused
 
 from fedref import FedrefError
 from fedref.lab import commands
@@ -89,14 +93,19 @@ def test_rules_are_listed(capsys):
     assert len({rule.help for rule in RULES.values()}) == len(RULES)  # each says its own
 
 
-def test_other_formats_are_refused_with_the_lines_that_make_arrays(tmp_path, capsys):
+def test_other_formats_are_refused_and_the_help_has_the_lines_that_convert_them(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    (tmp_path / "images" / "cat").mkdir(parents=True)
-    (tmp_path / "images" / "cat" / "1.png").write_bytes(b"")
-    for name, call in (("a.parquet", "pd.read_parquet("), ("images", "Image.open(f)")):
-        assert commands.main(["data", "show", str(tmp_path / name)]) == 2
-        first, *lines = capsys.readouterr().err.rstrip().splitlines()
-        assert first.endswith("as these lines make:")
-        assert len(lines) == 4
-        assert all(line.startswith("    ") for line in lines)
-        assert call in "".join(lines)
+    for label, shade in (("cat", 0.0), ("dog", 1.0)):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        imsave(tmp_path / "images" / label / "1.png", np.full((4, 5, 3), shade))
+    for name in ("a.parquet", "images"):
+        assert "`fedref data --help` says how" in refused(capsys, "data", "show", name)
+    assert commands.main(["data", "--help"]) == 0
+    *_, parquet, images = re.split(r"^  (?:Parquet|images) ", capsys.readouterr().out, flags=re.M)
+    assert "pd.read_parquet(" in parquet
+    exec(re.sub("^ +", "", images, flags=re.M), {})
+    source = load(tmp_path / "data.npz")
+    assert (source.image, source.label_names) == ((4, 5, 4), ("cat", "dog"))
