@@ -8,6 +8,7 @@ inside a line of text share one such folder, in their order on the pages. No pro
 
 import ast
 import csv
+import itertools
 import os
 import re
 import shlex
@@ -140,18 +141,17 @@ def test_shell_blocks_run_as_written(folder, text):
     play(without_installs(text))
 
 
+#: The table of the first run, as it stands in the README.
+TABLE = re.search(r"^\| algorithm .*?(?=\n\n)", README, re.DOTALL | re.MULTILINE)[0]
+
+
 @pytest.mark.slow
 def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
     assert SHELL[0].splitlines()[1:] == ["fedref run"]
-    printed = play(without_installs(SHELL[0]))
-    table = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
-    assert table is not None
-    assert table[0].strip() in printed
-    (run,) = (folder / "runs").iterdir()
-    assert run.name.endswith("-digits")
-    assert {"curves.png", "metrics.csv", "split.json", "config.toml"} <= {
-        p.name for p in run.iterdir()
-    }
+    assert TABLE in play(without_installs(SHELL[0]))
+    (run,) = (folder / "runs").glob("*-digits")
+    files = {"curves.png", "metrics.csv", "split.json", "config.toml"}
+    assert files <= {path.name for path in run.iterdir()}
 
 
 @pytest.mark.slow
@@ -160,12 +160,10 @@ def test_ditto_has_the_accuracies_that_the_readme_states(folder):
     ((average, final, equal),) = re.findall(text, README)
     (command,) = re.findall(r"^    (fedref run ditto:Ditto .*)$", README, re.MULTILINE)
     _, ditto, *_ = re.findall(r"^\| \w.*$", play(command), re.MULTILINE)
+    _, _, *above = ([cell.strip() for cell in row.split("|")] for row in TABLE.splitlines())
     assert [ditto.split("|")[column].strip() for column in (2, 4)] == [average, final]
-    above = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
-    assert above is not None
-    rows = {row.split("|")[1].strip(): row.split("|") for row in above[0].strip().splitlines()[2:]}
-    assert all(float(average) > float(row[2]) for row in rows.values())
-    assert rows[equal][4].strip() == final
+    assert all(float(average) > float(row[2]) for row in above)
+    assert {row[1]: row[4] for row in above}[equal] == final
 
 
 # ---- snippets ------------------------------------------------------------------------------------
@@ -239,27 +237,24 @@ def anchors(text: str) -> set[str]:
 
 
 def test_the_table_of_speed_is_what_was_measured():
+    """Each cell: the peer's shortest time divided by fedref's, in float32 and in float64."""
     with open(ROOT / "reproduce/results/speed/numbers.csv") as file:
         rows = list(csv.DictReader(file))
 
-    def best(workload: str, cores: str, peer: str, dtype: str) -> float:
-        """The peer's shortest time divided by fedref's."""
-        own = [
-            r for r in rows if (r["workload"], r["cores"], r["dtype"]) == (workload, cores, dtype)
-        ]
-        return min(float(r["ratio"]) for r in own if r["implementation"].startswith(peer))
+    def best(peer: str, **of: str) -> float:
+        some = [row for row in rows if of.items() <= row.items()]
+        return min(float(r["ratio"]) for r in some if r["implementation"].startswith(peer))
 
-    columns, dtypes = [(n, p) for n in "12" for p in ("torch", "jax")], ("float32", "float64")
-    ratios = {
-        w: [[best(w, n, p, d) for d in dtypes] for n, p in columns]
-        for w in {r["workload"] for r in rows}
-    }
     shown = re.findall(r"^\| (W\d): .*?" + 4 * r" \| (.*?)" + r" \|$", README, re.MULTILINE)
-    assert {w: [*cells] for w, *cells in shown} == {
-        w: [" / ".join(f"{x:.2f}" for x in pair) for pair in pairs] for w, pairs in ratios.items()
-    }
-    jax_is_faster = all(x < 1 for _, jax, *_ in ratios.values() for x in jax)
-    assert ("JAX is faster than fedref in every round" in README) == jax_is_faster
+    assert {workload for workload, *_ in shown} == {row["workload"] for row in rows}
+    jax = []
+    for workload, *cells in shown:
+        for cell, (n, peer) in zip(cells, itertools.product("12", ("torch", "jax")), strict=True):
+            of = {"workload": workload, "cores": n}
+            pair = [best(peer, dtype=dtype, **of) for dtype in ("float32", "float64")]
+            assert cell == " / ".join(f"{x:.2f}" for x in pair)
+            jax += pair if (n, peer) == ("1", "jax") else []
+    assert ("JAX is faster than fedref in every round" in README) == all(x < 1 for x in jax)
 
 
 def test_the_readme_is_read_in_five_minutes():
@@ -269,18 +264,16 @@ def test_the_readme_is_read_in_five_minutes():
 
 
 def test_the_map_has_the_lines_of_each_house():
-    sizes = {
-        p.relative_to(ROOT): p.read_text("utf-8").count("\n") for p in ROOT.glob("[ft]*/**/*.py")
-    }
-    spec, tests = sizes.pop(Path("fedref/spec.py")), Path("tests")
-    lab, package = Path("fedref/lab"), Path("fedref")
-    inside = {
-        top: sum(n for p, n in sizes.items() if top in p.parents) for top in (lab, package, tests)
-    }
+    def lines(*folders: str) -> int:
+        return sum(
+            len(p.read_bytes().splitlines()) for f in folders for p in ROOT.glob(f"{f}/**/*.py")
+        )
+
+    spec, lab = len((ROOT / "fedref/spec.py").read_bytes().splitlines()), lines("fedref/lab")
     shown = re.findall(r"^\| `(?:fedref|tests).* \| ([\d ]+) \|$", README, re.MULTILINE)
-    measured = [spec, inside[package] - inside[lab], inside[lab], inside[tests]]
-    for text, lines in zip(shown, measured, strict=True):
-        assert abs(int(text.replace(" ", "")) - lines) <= 0.1 * lines, lines
+    measured = [spec, lines("fedref") - lab - spec, lab, lines("tests")]
+    for text, counted in zip(shown, measured, strict=True):
+        assert abs(int(text.replace(" ", "")) - counted) <= 0.1 * counted, counted
 
 
 def test_links_between_the_pages_and_files_resolve():
@@ -296,14 +289,10 @@ def test_links_between_the_pages_and_files_resolve():
                 assert not anchor or anchor in anchors(target.read_text("utf-8")), link
 
 
-def test_files_that_are_named_exist():
-    named = re.findall(r"`((?:fedref|data|reproduce|tests)/[\w/.-]+)`", PROSE)
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_the_layout_names_every_package_and_nothing_that_is_gone():
+def test_files_that_are_named_exist_and_the_layout_names_every_package():
     section = PAGES["fedref/README.md"].split("\n## Layout\n")[1].split("\n## ")[0]
-    named = re.findall(r"(?:^    |`)(fedref\/\S+?)(?:  |`)", section, re.MULTILINE)
-    assert [name for name in named if not (ROOT / name).exists()] == []
-    inside = {p.name for p in (ROOT / "fedref").iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert inside <= {name.split("/")[1] for name in named}
+    layout = re.findall(r"(?:^    |`)(fedref\/\S+?)(?:  |`)", section, re.MULTILINE)
+    named = re.findall(r"`((?:fedref|data|reproduce|tests)/[\w/.-]+)`", PROSE)
+    assert [name for name in (*named, *layout) if not (ROOT / name).exists()] == []
+    inside = {path.parent.name for path in (ROOT / "fedref").glob("*/__init__.py")}
+    assert inside <= {name.split("/")[1] for name in layout}

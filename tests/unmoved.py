@@ -1,4 +1,4 @@
-"""Whether a change moved a number: `python -m tests.unmoved DIR` keeps, `--compare` tells them apart.
+"""Whether a change moved a number: `python -m tests.unmoved DIR` keeps; with `--compare EARLIER` it tells.
 
 Every algorithm with every model on two seeds, `fedref run` as it is, and one experiment of each
 reproduction with `--quick` (it needs FEDREF_DATA). What is compared is every column of metrics.csv
@@ -6,7 +6,6 @@ and clients.csv, and the arrays of each checkpoint. It calls nothing but the com
 every value, so that the same script serves before and after a change of layout or defaults.
 """
 
-import argparse
 import csv
 import io
 import os
@@ -49,16 +48,10 @@ USUAL = {
 DIGITS = {"data": "digits", "split": 'rule = "dirichlet", alpha = 1.0', "rounds": 4, "users": 12}
 DIGITS["usual"] = "\n".join(f"{x} = {{{v}}}" for v, names in USUAL.items() for x in names.split())
 TWO = {**DIGITS, "data": "synthetic-iid(users=3,features=7,classes=2)", "split": 'rule = "iid"'}
-RUNS = {
-    **{name: {**DIGITS, "model": f'name = "{name}"'} for name in ("logistic", "mlp")},
-    **{name: {**TWO, "model": f'name = "{name}"'} for name in ("svm", "binary-logistic")},
-    "cnn": {
-        **DIGITS,
-        "model": 'name = "cnn", channels = [2, 3], kernel = 2',
-        "rounds": 2,
-        "users": 6,
-    },
-}
+CNN = {"model": 'name = "cnn", channels = [2, 3], kernel = 2', "rounds": 2, "users": 6}
+RUNS = {name: {**DIGITS, "model": f'name = "{name}"'} for name in ("logistic", "mlp")}
+RUNS |= {name: {**TWO, "model": f'name = "{name}"'} for name in ("svm", "binary-logistic")}
+RUNS["cnn"] = {**DIGITS, **CNN}
 
 
 def fedref(directory: Path, *words: str) -> None:
@@ -97,14 +90,11 @@ def hashes(root: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--compare", type=Path, metavar="OTHER", help="an earlier DIR")
-    arguments = parser.parse_args()
-    if not arguments.directory.exists():
-        keep(arguments.directory)
-    if arguments.compare:
-        a, b = hashes(arguments.compare), hashes(arguments.directory)
+    directory, *earlier = (Path(word) for word in sys.argv[1:] if word != "--compare")
+    if not directory.exists():
+        keep(directory)
+    if earlier:
+        a, b = hashes(earlier[0]), hashes(directory)
         found = sorted({name for name, _ in a.items() ^ b.items()})  # in one only, or not the same
         print("\n".join(found) or "nothing moved")
         sys.exit(bool(found))
