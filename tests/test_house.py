@@ -105,10 +105,7 @@ def test_no_arrow_goes_up():
 
 
 def test_the_reference_imports_nothing_of_the_lab():
-    allowed = ["", *REFERENCE]
-    arrows = [(name, other) for name in GRAPH for other in GRAPH[name]]
-    wrong = [(a, b) for a, b in arrows if room_of(a) in REFERENCE and room_of(b) not in allowed]
-    assert wrong == []
+    assert [(a, b) for a, b in ARROWS if a in REFERENCE and b not in REFERENCE] == []
 
 
 def test_the_reference_imports_with_numpy_alone():
@@ -120,8 +117,7 @@ def test_the_reference_imports_with_numpy_alone():
 
 def test_there_are_few_rooms_and_arrows():
     assert len(ROOMS) <= MOST_ROOMS, sorted(ROOMS)
-    shown = "\n".join(f"{a} → {b}: {', '.join(ARROWS[a, b])}" for a, b in sorted(ARROWS))
-    assert len(ARROWS) <= MOST_ARROWS, f"{len(ARROWS)} arrows\n{shown}"
+    assert len(ARROWS) <= MOST_ARROWS, sorted(ARROWS)
 
 
 def test_no_import_goes_in_a_circle():

@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from doctest import DocTestParser
-from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 
 import fedref
+from fedref import checks
 from fedref.algorithms import ALGORITHMS
 from fedref.teach import source
 
@@ -35,20 +35,16 @@ PUBLIC = ROOT / "tests" / "public.txt"
 WITH_METHODS = {"Algorithm", "Batch", "Cohort", "Model", "Run"}
 #: Rooms that a user of the package needs no name of.
 INTERNAL = {"judge", "lab", "proofs", "tree"}
-
-
-def listed_names() -> set[str]:
-    """Return the names in tests/public.txt, and the classes of the algorithms that it begins with."""
-    names = re.findall(r"^(fedref[\w.]*)", PUBLIC.read_text("utf-8"), re.MULTILINE)
-    return {*names, *(f"{cls.__module__}.{cls.__qualname__}" for cls in ALGORITHMS.values())}
+CLASSES = {f"{cls.__module__}.{cls.__qualname__}" for cls in ALGORITHMS.values()}
+#: The names in tests/public.txt, which begins with the algorithms.
+LISTED = {*re.findall(r"^(fedref[\w.]*)", PUBLIC.read_text("utf-8"), re.MULTILINE)}
 
 
 def public_names() -> dict[str, object]:
     """Return public name → what it names: those listed, and the functions of equations."""
-    names = listed_names() - {f"{c.__module__}.{c.__qualname__}" for c in ALGORITHMS.values()}
-    names |= {f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()}
+    named = {f"{e.function.__module__}.{e.function.__qualname__}" for e in source.equations()}
     things = {}
-    for name in names:
+    for name in (LISTED - CLASSES) | named:
         with suppress(AttributeError):
             things[name] = None if ".torch." in name else resolve_name(name)  # torch may be absent
     return things
@@ -59,8 +55,7 @@ def imported_names(code: str) -> Iterator[str]:
     nodes, full = list(ast.walk(ast.parse(code))), {"fedref": "fedref"}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "fedref":
-            for alias in node.names:
-                full[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            full |= {x.asname or x.name: f"{node.module}.{x.name}" for x in node.names}
     yield from full.values()
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -70,32 +65,27 @@ def imported_names(code: str) -> Iterator[str]:
 
 
 def snippets() -> Iterator[str]:
-    """Yield the code that READMEs, explanations and the notebook show."""
+    """Yield the code that READMEs, the notebook and the checks' documentation show."""
     for page in ("README.md", "fedref/README.md", "data/README.md"):
         text = (ROOT / page).read_text("utf-8")
         yield from re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
         yield from re.findall(r"^cat > \w+\.py <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
     for cell in json.loads((ROOT / "fedref/teach/tour.ipynb").read_text("utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            yield "".join(cell["source"])
-    for module in {algorithm.__module__ for algorithm in ALGORITHMS.values()} | {"fedref.checks"}:
-        examples = DocTestParser().get_examples(import_module(module).__doc__ or "")
-        yield "".join(example.source for example in examples)
+        yield "".join(cell["source"]) * (cell["cell_type"] == "code")
+    yield "".join(example.source for example in DocTestParser().get_examples(checks.__doc__))
 
 
 def test_what_pages_and_notebook_import_is_public():
-    public = listed_names()
-    modules = {name.rpartition(".")[0] for name in public}
+    modules = {name.rpartition(".")[0] for name in LISTED | CLASSES}
     imported = {name for code in snippets() for name in imported_names(code)}
     assert len(imported) > 30
-    assert imported - public - modules == set()
+    assert imported - LISTED - CLASSES - modules == set()
 
 
 def signature(thing: Any) -> str:
     """Return the parameters and their defaults, without types."""
-    if not callable(thing):
-        return ""
-    if inspect.isclass(thing) and (issubclass(thing, Exception) or inspect.isabstract(thing)):
+    an_error = inspect.isclass(thing) and issubclass(thing, Exception)
+    if not callable(thing) or an_error or inspect.isabstract(thing):
         return ""
     parameters = []
     for p in inspect.signature(thing).parameters.values():
@@ -118,11 +108,8 @@ def signatures() -> Iterator[str]:
 
 def test_public_names_keep_their_parameters():
     """What a release has is public until it was deprecated; new names need no line before the next one."""
-    now, gone = set(signatures()), []
-    for line in PUBLIC.read_text("utf-8").splitlines():
-        if line not in now:
-            gone.append(line)
-    assert gone == [], "public names have gone or changed: see fedref/README.md, What is public"
+    gone = {*PUBLIC.read_text("utf-8").splitlines()} - {*signatures()}
+    assert gone == set(), "public names have gone or changed: see fedref/README.md, What is public"
 
 
 def test_help_lists_modules_and_settings():
