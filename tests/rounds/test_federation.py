@@ -9,21 +9,21 @@ from fedref import DataError
 from fedref.rounds.federation import Federation, Part, Source
 
 
-def part(*rows: list[int]) -> Part:
+def part(*rows):
     """The Part whose client k has the rows rows[k]."""
     flat = np.array([r for client in rows for r in client], np.int64)
     return Part(flat, np.cumsum([0, *map(len, rows)]))
 
 
-def federation(X: np.ndarray, **changes: object) -> Federation:
+def federation(X, **changes):
     """Four rows: client 0 trains on 0 and 2 and is tested on 3; client 1 trains on 1, with no test."""
     source = Source(X, np.arange(len(X)) % 2, name="small")
-    return replace(Federation(source, part([0, 2], [1]), part([3], [])), **changes)  # type: ignore[arg-type]
+    return replace(Federation(source, part([0, 2], [1]), part([3], [])), **changes)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_batch_is_shifted_and_scaled(dtype: type, shape: tuple[int, ...]) -> None:
+def test_batch_is_shifted_and_scaled(dtype, shape):
     X = np.random.default_rng(0).integers(0, 256, (4, 5), dtype=np.uint8)
     shift, scale = np.arange(5.0), np.arange(1.0, 6.0)
     scaled = federation(X, shift=shift, scale=scale)
@@ -37,14 +37,14 @@ def test_batch_is_shifted_and_scaled(dtype: type, shape: tuple[int, ...]) -> Non
     np.testing.assert_array_equal(D.y, rows % 2)
 
 
-def test_a_good_federation_passes_and_its_clients_have_names() -> None:
+def test_a_good_federation_passes_and_its_clients_have_names():
     good = federation(np.ones((4, 2)))
     good.check()
     assert good.names == ("0", "1")
     assert federation(np.ones((4, 2)), client_names=("a", "b")).names == ("a", "b")
 
 
-def spoilt(value: float) -> np.ndarray:
+def spoilt(value):
     X = np.ones((4, 2))
     X[2, 1] = value
     return X
@@ -52,7 +52,7 @@ def spoilt(value: float) -> np.ndarray:
 
 CODES = np.array([[0, 1], [2, 3], [0, 0], [3, 3]])
 #: message → what is wrong, in the federation or in its source
-BROKEN: dict[str, dict[str, object]] = {
+BROKEN = {
     "expected 0 to 3": {"train": part([0, 4], [1])},
     "train rows run from -1": {"train": part([0, -1], [1])},
     "client 1 has no training row": {"train": part([0, 1, 2], [])},
@@ -83,18 +83,18 @@ BROKEN: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("message", BROKEN)
-def test_a_broken_federation_is_refused(message: str) -> None:
+def test_a_broken_federation_is_refused(message):
     wrong = dict(BROKEN[message])
     of_source = {name: wrong.pop(name) for name in ("X", "y") if name in wrong}
     if "code" in message or "holds" in message:
         of_source["vocabulary"] = ("a", "b", "c")
     good = federation(np.ones((4, 2)))
-    bad = replace(good, source=replace(good.source, **of_source), **wrong)  # type: ignore[arg-type]
+    bad = replace(good, source=replace(good.source, **of_source), **wrong)
     with pytest.raises(DataError, match=message):
         bad.check()
 
 
-def test_a_subset_is_renumbered_in_the_order_given() -> None:
+def test_a_subset_is_renumbered_in_the_order_given():
     whole = replace(
         Federation(
             Source(np.ones((9, 1)), np.zeros(9, int)),
