@@ -13,6 +13,7 @@ import pytest
 from running import ROOT, contents, document, main, process, refused, toml
 
 import fedref
+from fedref.lab.datasets import split
 from fedref.lab.experiments import names
 from fedref.lab.experiments.own_code import ClientError
 from fedref.lab.experiments.seal import own_modules
@@ -42,15 +43,14 @@ class Half(Model):
     init = loss = predict = None
 
 
-@dataclass(frozen=True)
 class Summed(Poisson):
     def loss(self, w, D):
         return np.sum(super().loss(w, D))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wide(Poisson):
-    width: int = field(kw_only=True)
+    width: int
 
 
 def needs_model(model):
@@ -61,8 +61,7 @@ def needs_model(model):
 @pytest.fixture
 def mine(here, monkeypatch):
     """mine.py and ditto.py in the current folder, imported anew for each test."""
-    text = MINE.replace("import dataclass", "import dataclass, field", 1)
-    (here / "mine.py").write_text(text + MISTAKEN, encoding="utf-8")
+    (here / "mine.py").write_text(MINE + MISTAKEN, encoding="utf-8")
     (here / "ditto.py").write_text(DITTO, encoding="utf-8")
     monkeypatch.syspath_prepend(here)
     yield here
@@ -180,13 +179,7 @@ def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
     source = Source(X, Y, np.repeat([0, 1, 2], 20))
     np.savez("a.npz", X=X, y=Y, client=CLIENT)
     by_client = {name: (X[name == CLIENT], Y[name == CLIENT]) for name in "abc"}
-    ways = [
-        (X, Y, CLIENT),
-        source,
-        fedref.lab.datasets.split("natural", source),
-        "a.npz",
-        by_client,
-    ]
+    ways = [(X, Y, CLIENT), source, split("natural", source), "a.npz", by_client]
     first, *others = [fedref.run(data=data, **FEW) for data in ways]
     assert [run.records[0].rows == first.records[0].rows for run in others] == [True] * 4
     assert first.experiment.model["name"] == "logistic"
@@ -218,25 +211,24 @@ def test_wrong_arrays_are_refused(data, message):
 
 def test_a_model_object_is_taken_and_must_fit_the_data(here):
     named = fedref.run(document(), rounds=1)
-    made = fedref.run({**document(), "model": Logistic(64, 10)}, rounds=1)
-    assert made.records[0].rows == named.records[0].rows
+    table = {**document(), "model": Logistic(64, 10)}
+    assert fedref.run(table, rounds=1).records[0].rows == named.records[0].rows
     with pytest.raises(fedref.ConfigError, match="takes 63 features, but digits has 64"):
-        fedref.run({**document(), "model": Logistic(63, 10)}, rounds=1)
-    with pytest.raises(
-        fedref.ConfigError, match="model is a Logistic and takes no parameter, got l2"
-    ):
-        fedref.run({**document(), "model": Logistic(64, 10)}, **{"model.l2": 0.1})
+        fedref.run({**table, "model": Logistic(63, 10)}, rounds=1)
+    with pytest.raises(fedref.ConfigError, match="a Logistic and takes no parameter, got l2"):
+        fedref.run(table, **{"model.l2": 0.1})
 
 
 def test_what_has_no_name_is_not_written(here):
-    with pytest.raises(fedref.ConfigError, match="data given as arrays have no name"):
-        fedref.run(data=(X, Y, CLIENT), out="a", **FEW)
-
     class Local(names.ALGORITHMS["fedavg"]):
         pass
 
-    with pytest.raises(fedref.ConfigError, match="cannot be imported again"):
-        fedref.run(algorithm=Local, out="a", rounds=1)
+    for how, message in (
+        ({"data": (X, Y, CLIENT), **FEW}, "data given as arrays have no name"),
+        ({"algorithm": Local, "rounds": 1}, "cannot be imported again"),
+    ):
+        with pytest.raises(fedref.ConfigError, match=message):
+            fedref.run(**how, out="a")
     assert not list(here.iterdir())
 
 

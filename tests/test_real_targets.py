@@ -7,6 +7,7 @@ import pytest
 from running import contents, main, refused
 
 import fedref
+from fedref import tree
 from fedref.algorithms import ALGORITHMS
 from fedref.lab.datasets import Source, split
 from fedref.lab.experiments import results
@@ -57,23 +58,19 @@ def test_full_batches_of_all_clients_reach_the_least_squares_of_all_rows():
     assert loss[0, -1] == pytest.approx(((A[rows] @ w - Y[rows]) ** 2).mean() / 2, rel=1e-10)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_every_algorithm_has_a_loss_and_no_accuracy(name, dtype):
-    run = fedref.run(algorithm=name, data=(X, Y, CLIENT), dtype=dtype, unseen=0.5, **FEW)
-    row = run.records[0].rows[-1]
-    assert np.isfinite([row["test_loss"], row["test_loss_mean"], row["train_loss"]]).all()
-    assert np.isnan([row["accuracy"], row["accuracy_mean"], row["unseen_accuracy"]]).all()
-    parameters = run.records[0].state.server
-    while isinstance(parameters, tuple):
-        parameters = parameters[0]
-    assert parameters.dtype == dtype
+def test_every_algorithm_has_a_loss_and_no_accuracy(dtype):
+    run = fedref.run(algorithm=[*ALGORITHMS], data=(X, Y, CLIENT), dtype=dtype, unseen=0.5, **FEW)
+    for record in run.records:
+        row, parameters = record.rows[-1], next(tree.leaves(record.state.server))
+        assert np.isfinite([row["test_loss"], row["test_loss_mean"], row["train_loss"]]).all()
+        assert np.isnan([row["accuracy"], row["accuracy_mean"], row["unseen_accuracy"]]).all()
+        assert parameters.dtype == dtype
 
 
 def test_whole_numbers_are_targets_too():
-    how = {"algorithm": "fedavg", "dtype": "float32", **FEW}
-    rounded = np.round(3 * Y)
-    runs = [fedref.run(data=(X, y, CLIENT), **how) for y in (rounded, rounded.astype(int))]
+    pair = (np.round(3 * Y), np.round(3 * Y).astype(int))
+    runs = [fedref.run(algorithm="fedavg", data=(X, y, CLIENT), **FEW) for y in pair]
     for one, other in zip(*(run.records[0].rows for run in runs)):
         assert one == pytest.approx(other, nan_ok=True)
 
@@ -97,7 +94,7 @@ def test_the_command_says_the_loss_and_draws_it(here):
     assert contents(here / "a") == before
 
 
-@pytest.mark.parametrize("model", ["logistic", "binary-logistic", "svm", "mlp"])
+@pytest.mark.parametrize("model", ["logistic", "svm"])
 def test_models_of_labels_refuse_them(here, capsys, model):
     np.savez(here / "a.npz", X=X, y=np.where(np.arange(200) == 7, 0.5, np.arange(200) % 2))
     words = f"--data a.npz --split iid --set split.users=4 --model {model}"

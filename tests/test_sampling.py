@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedref import ConfigError
 from fedref.proofs.sampling import compare_plan
-from fedref.sampling import EPISODES, PADDING, Sampling, cohort, make_plan, minibatches, stream
+from fedref.sampling import EPISODES, Sampling, make_plan, minibatches, stream
 
 SIZES = np.array([9, 1, 14, 3, 30, 6])
 
@@ -30,24 +30,17 @@ def samplings(draw):
 @settings(max_examples=60)
 @given(samplings(), st.integers(0, 99), st.integers(0, 9))
 def test_a_plan_is_the_specification_s_for_any_options(drawn, seed, t):
+    """Whose streams draw uniformly, or in proportion with repeats, is read in the specification."""
     sizes, config = drawn
     for roles in (("D", "D1", "D2"), ("S", "Q"), EPISODES):
         assert all(report.ok for report in compare_plan(config, sizes, roles, t, seed))
     plan = make_plan(config, sizes, t, seed, iter(("D", "D1")))
-    K, n = len(plan.clients), sizes[plan.clients]
-    widths = np.minimum(config.batch_size or n, n)
-    per_epoch = -(-n // widths) if config.epochs else np.ones(K)
-    assert (plan.round, list(plan.rows)) == (t, ["D", "D1"])
-    assert plan.sizes.tolist() == n.tolist()
-    assert plan.per_epoch.tolist() == per_epoch.tolist()
-    assert plan.steps.tolist() == (plan.amount * per_epoch).tolist()
+    n = sizes[plan.clients]
+    assert (plan.round, list(plan.rows), plan.sizes.tolist()) == (t, ["D", "D1"], n.tolist())
+    assert plan.steps.tolist() == (plan.amount * plan.per_epoch).tolist()
+    widest = np.minimum(config.batch_size or n, n).max()
     for rows in plan.rows.values():
-        assert (rows.shape, rows.dtype) == ((K, plan.steps.max(), widths.max()), np.int32)
-        assert all((rows[k, steps:] == PADDING).all() for k, steps in enumerate(plan.steps))
-    episode = make_plan(config, sizes, t, seed, ("S", "Q"))
-    assert episode.per_epoch.tolist() == [1] * K
-    parts = make_plan(config, sizes, t, seed, EPISODES)
-    assert parts.per_epoch.tolist() == plan.per_epoch.tolist()
+        assert (rows.shape, rows.dtype) == ((len(n), plan.steps.max(), widest), np.int32)
 
 
 @pytest.mark.parametrize("B", [2, 5])
@@ -65,27 +58,6 @@ def test_how_rows_are_drawn_changes_above_64_batches(B):
     rng = np.random.default_rng(7)
     chosen = [rng.choice(64 * B + 1, B, replace=False) for _ in range(3)]
     np.testing.assert_array_equal(drawn(64 * B + 1), chosen)
-
-
-def test_straggler_epochs_are_uniform_from_1_to_E():
-    config = Sampling(len(SIZES), epochs=3, stragglers=1.0)
-    amounts = np.concatenate([make_plan(config, SIZES, t, 0).amount for t in range(300)])
-    counts = np.bincount(amounts, minlength=4)
-    np.testing.assert_allclose(counts / len(amounts), [0, 1 / 3, 1 / 3, 1 / 3], atol=0.05)
-
-
-def test_by_samples_draws_in_proportion_with_repeats():
-    """[fedprox alg.2]: K draws with replacement; a client drawn twice is there once, counted 2."""
-    config = Sampling(5, epochs=1, sampling="by-samples")
-    counts, repeats = np.zeros(len(SIZES)), 0
-    for t in range(2000):
-        clients, times = cohort(config, SIZES, t, 0)
-        counts[clients] += times
-        repeats += times.max() > 1
-    p = SIZES / SIZES.sum()
-    deviation = np.sqrt(10_000 * p * (1 - p))  # of 10 000 draws; the smallest share is 1 in 63
-    assert (np.abs(counts - 10_000 * p) < 4 * deviation).all()
-    assert repeats > 1000
 
 
 @pytest.mark.parametrize(

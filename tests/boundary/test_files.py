@@ -4,7 +4,6 @@ import errno
 import gzip
 import io
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,16 +11,14 @@ from fedref import DataError
 from fedref.boundary import files
 
 
-def test_bytes_and_a_writer_give_the_same_file(tmp_path: Path) -> None:
+def test_bytes_and_a_writer_give_the_same_file(tmp_path):
     for content in (b"abc", lambda stream: stream.write(b"abc")):
         files.write_atomically(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == b"abc"
         (tmp_path / "file").unlink()
 
 
-def test_a_link_under_the_name_beside_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_under_the_name_beside_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files.secrets, "token_hex", lambda n: "guessed")
     (tmp_path / ".fedref-guessed.new").symlink_to(tmp_path / "outside")
     with pytest.raises(FileExistsError):
@@ -29,13 +26,11 @@ def test_a_link_under_the_name_beside_is_refused(
     assert not (tmp_path / "outside").exists()
 
 
-def test_an_error_leaves_the_old_file_and_nothing_beside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_leaves_the_old_file_and_nothing_beside(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
@@ -51,13 +46,13 @@ def test_an_error_leaves_the_old_file_and_nothing_beside(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_gzip_is_seen_by_its_magic_number(tmp_path: Path, packed: bool) -> None:
+def test_gzip_is_seen_by_its_magic_number(tmp_path, packed):
     data = bytes(3 << 20)
     (tmp_path / "file").write_bytes(gzip.compress(data) if packed else data)
     assert files.read_bytes(tmp_path / "file", "zeros") == data
 
 
-def test_a_stream_is_read_up_to_its_limit() -> None:
+def test_a_stream_is_read_up_to_its_limit():
     assert files.read_up_to(io.BytesIO(b"1234"), 4, "file") == b"1234"
     with pytest.raises(
         DataError, match="file: becomes too large when unpacked; expected at most 3"
@@ -67,7 +62,7 @@ def test_a_stream_is_read_up_to_its_limit() -> None:
     assert files.unpacked_limit(1 << 20) == 250 << 20
 
 
-def test_an_error_is_one_line_without_control_characters() -> None:
+def test_an_error_is_one_line_without_control_characters():
     error = files.data_error("a\x1b[2J", "two\nlines" + "x" * 300, "a\u202eb")
     assert str(error) == "a\\x1b[2J: two; expected a\\u202eb"
     assert len(str(files.data_error("a", "x" * 5000, "b"))) < 300

@@ -2,9 +2,11 @@
 
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from running import wait_for
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
@@ -64,15 +66,8 @@ def test_a_process_that_the_child_has_started_ends_with_it_whatever_its_session(
     dies, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    with SubprocessRunner() as runner:
-        if dies:  # what is left holds the connection open
-            with pytest.raises(ChildProcessError, match="the process died"):
-                runner.call(leave_a_session, dies, timeout=60)
-        else:
-            runner.call(leave_a_session, dies, timeout=60)
+    how = pytest.raises(ChildProcessError, match="the process died") if dies else nullcontext()
+    with SubprocessRunner() as runner, how:  # what is left holds the connection open
+        runner.call(leave_a_session, dies, timeout=60)
     status = Path(f"/proc/{Path('left').read_text()}/stat")
-    for _ in range(50):
-        if not status.exists() or status.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.1)
-    pytest.fail("it lives")
+    wait_for(lambda: not status.exists() or status.read_text().split()[2] == "Z")
