@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import MODELS
+from helpers import MODELS, make_batch
 
 from fedref import ConfigError, checks, spec, strategies
 from fedref.algorithm import (
@@ -18,7 +18,10 @@ from fedref.algorithm import (
 )
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
+from fedref.algorithms.fedprox import dissimilarity
+from fedref.algorithms.pfedme import PFedMe
 from fedref.boundary.values import schema
+from fedref.models.batch import Batch
 
 
 def test_weighted_sum_adds_in_client_order():
@@ -107,3 +110,20 @@ def test_a_step_size_may_depend_on_the_client_and_an_old_start_is_told():
         ConfigError, match=r"Old: start takes \(self, model, sent, client_state\), exp"
     ):
         old(lr=0.5)
+
+
+# ---- what no round shows -------------------------------------------------------------------------
+
+
+def test_a_row_of_weight_0_is_no_row_of_a_clients_share():
+    model, rng = MODELS["logistic"], np.random.default_rng(0)
+    w, one, other = rng.normal(size=model.d), make_batch(model, rng, 5), make_batch(model, rng, 3)
+    padded = one._replace(s=np.array([1.0, 1, 0, 0, 0])), other._replace(s=np.ones(3))
+    plain = Batch(one.X[:2], one.y[:2]), other
+    got, expected = (dissimilarity(model, w, clients) for clients in (padded, plain))
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_pfedme_without_rows_to_adapt_to_is_the_servers_w():
+    w = np.ones(3)
+    assert PFedMe().personalised_params(MODELS["svm"], Server(w), None, None) is w
