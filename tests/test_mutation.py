@@ -70,21 +70,21 @@ def test_every_equivalent_mutant_is_one_of_today():
 def run_tool(*words):
     command = [sys.executable, "-m", "tests.mutation", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_a_sample_of_mutants_is_killed():
     """An edit that changes nothing and is not listed counts as a survivor."""
-    run = run_tool("--sample", "300")
-    killed = re.search(r"^(\d+) of 300 mutants killed", run.stdout, re.M)
-    assert killed, run.stderr
-    assert int(killed[1]) >= 297, run.stdout
+    said = run_tool("--sample", "300")
+    killed = re.search(r"^(\d+) of 300 mutants killed", said, re.M)
+    assert killed, said
+    assert int(killed[1]) >= 297, said
 
 
 @pytest.mark.slow
 def test_a_mutant_that_no_test_notices_survives():
     """Tests of cost look at no refusal of wrong options."""
-    only = "fedref/sampling.py cohort: raise"
-    run = run_tool("--only", only, "--tests", "tests/rounds/test_cost.py")
-    assert "survived  fedref/sampling.py:" in run.stdout, run.stdout + run.stderr
+    words = "--only", "fedref/sampling.py cohort: raise", "--tests", "tests/rounds/test_cost.py"
+    assert "survived  fedref/sampling.py:" in (said := run_tool(*words)), said

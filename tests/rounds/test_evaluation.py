@@ -133,25 +133,21 @@ def test_scores_depend_on_no_block_piece_or_thread(name, data):
 
 @pytest.mark.parametrize("most", [1, 3, 8, 13, 20, 10_000])
 def test_blocks_hold_every_row_once_and_as_many_as_they_may(most, monkeypatch):
-    model = MODELS["mlp"]
-    federated = make_federation(model, SIZES)
+    federated = make_federation(MODELS["mlp"], SIZES)
     part, size = federated.train, evaluation.row_bytes(federated, float)
-    for name, value in (("BLOCK_BYTES", most * size), ("CHUNK", most)):
-        monkeypatch.setattr(evaluation, name, value)
-    own = np.array([True, False, False, True, False, False, False])
-    rows, blocks = (
-        part.sizes + federated.test.sizes,
-        list(evaluation.blocks(model, federated, own, float)),
-    )
-    assert sorted(k for block in blocks for k in block) == [*range(len(SIZES))]
-    for block in blocks:
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", most * size)
+    monkeypatch.setattr(evaluation, "CHUNK", most)
+    own, rows = np.arange(7) % 3 == 0, part.sizes + federated.test.sizes
+    blocks = list(evaluation.blocks(MODELS["mlp"], federated, own, float))
+    assert sorted(np.concatenate(blocks)) == [*range(len(SIZES))]
+    for (
+        block
+    ) in blocks:  # of clients with a model of their own or of those without, and of one size
         assert len({(own[k], SIZES[k]) for k in block}) == 1
         assert len(block) == 1 or rows[block].sum() <= most
     pieces = [row for block in evaluation.blocks_of_pieces(part, size) for row in block.tolist()]
     assert sorted(i for piece in pieces for i in piece) == [*range(len(part.rows))]
-    for piece in pieces:  # of one client
-        assert len(piece) <= most
-        assert len({*part.owners[piece].tolist()}) == 1
+    assert all(len(piece) <= most and len({*part.owners[piece]}) == 1 for piece in pieces)
 
 
 @pytest.mark.parametrize("name", ["fedprox", "apfl", "per-fedavg"])
@@ -176,18 +172,15 @@ def test_clients_are_not_scored_one_by_one_whoever_wrote_the_model(name):
 def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
     """Equal to the bit: a client may be evaluated anywhere, together with any others."""
     model = MLP(17, (13, 11), 5)  # BLAS may compute the last of many rows differently
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 60, 40)
+    sizes, it = np.random.default_rng(0).integers(1, 60, 40), ALGORITHMS[name]()
     federated = make_federation(model, sizes, test=sizes)
-    algorithm, w = ALGORITHMS[name](), model.init(rng).astype(dtype)
-    state = State(algorithm.initial(model, w), {})
+    state = State(it.initial(model, start(it, model).server.w.astype(dtype)), {})
     options = {"round": 3, "seed": 1, "dtype": dtype}
-    plan = Sampling(5, epochs=1, batch_size=4)
-    whole = evaluation.evaluate(algorithm, model, state, federated, plan, **options)
+    whole = evaluate(it, model, state, federated, CONFIG, **options)
     for clients in (np.array([7]), np.arange(11, 40, 3)):
-        subset = federated.subset(clients)
+        some = federated.subset(clients)
         alone = evaluation.evaluate_clients(
-            algorithm, model, state.server, {}, subset, plan, clients=clients, **options
+            it, model, state.server, {}, some, CONFIG, clients=clients, **options
         )
         for scores, scores_of_all in zip(alone, whole):
             np.testing.assert_array_equal(scores, scores_of_all[clients])
