@@ -67,12 +67,6 @@ def function_names(code: str) -> list[str]:
     return re.findall(r"^def (\w+)", code, re.M)
 
 
-def seed_of(text: str) -> int | None:
-    """Return the seed that the first line of a test file names, if it is one of a hunt."""
-    match = re.match(r'\s*"""Hunt (\d+):', text)
-    return int(match[1]) if match else None
-
-
 # ---- the verdict ---------------------------------------------------------------------------------
 
 
@@ -92,18 +86,13 @@ class Call(NamedTuple):
 
 
 def file_verdict(
-    text: str, where: str, exercises: Mapping[str, Exercise], seconds: float
+    text: str, where: str, exercises: Mapping[str, Exercise], seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
-    """Return the verdict on a file, of a hunt or of an exercise."""
-    seed = seed_of(text)
-    if seed is None:
+    """Return the verdict on a file: of an exercise, or whether a hunt's line is found, and by a test."""
+    hunted = re.match(r'\s*"""Hunt (\d+):', text)
+    if not hunted:
         return verdict(text, where, exercises, seconds)
-    return hunt_verdict(seed, text, where, seconds)
-
-
-def hunt_verdict(seed: int, text: str, where: str, seconds: float = 60.0) -> tuple[bool, list[str]]:
-    """Return whether the planted line is found, and by a test; and the lines that say so."""
-    _, right, wrong = plantable()[choose(seed)]
+    _, right, wrong = plantable()[choose(int(hunted[1]))]
 
     def judge() -> tuple[bool, list[str]]:
         if failure := run_tests(text, where, right)[0]:

@@ -304,10 +304,7 @@ def tour() -> str:
 
 def specification() -> str:
     """Return the specification's docstring and sections, each with a link to its paper's page."""
-    names, parts = (
-        {page_name(module) for module in source.modules()},
-        [verbatim(spec.__doc__ or "")],
-    )
+    names, parts = set(map(page_name, source.modules())), [verbatim(spec.__doc__ or "")]
     for number, (title, text) in enumerate(source.spec_sections().items(), 1):
         paper = source.paper_of_section(title)
         link = f"[The page of this paper]({paper}.html)" if paper in names else ""

@@ -203,6 +203,8 @@ SLIDERS = {
     for page, words in tomllib.loads(text_of("pictures.toml")).items()
     if "slider" in words
 }
+#: What a line in the legend has of one in a panel.
+LOOK = ("color", "marker", "markersize", "linestyle", "linewidth", "fillstyle")
 #: A panel of a frame, and the settings of its algorithm in it.
 View = tuple[Panel, dict[str, Any]]
 
@@ -256,7 +258,8 @@ def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
                 if part is not None:
                     part.set_gid(f"f{i}-{n}{'a' * (part is not artist)}")
     handles = {text: x for axes in panels for x, text in zip(*axes.get_legend_handles_labels())}
-    signs = [Line2D([], [], **look_of(x)) for x in handles.values()]  # those are in every frame
+    looks = ({name: getattr(x, f"get_{name}")() for name in LOOK} for x in handles.values())
+    signs = [Line2D([], [], **look) for look in looks]  # the lines have ids, and are in every frame
     figure.legend(signs, handles, loc="outside lower center", ncols=4)
     return figure
 
@@ -267,12 +270,6 @@ def play(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[AnyAlgorithm
     algorithm = make_algorithm(name, dict(settings))
     with np.errstate(all="ignore"):  # a step that is too long diverges
         return algorithm, play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
-
-
-def look_of(line: Any) -> dict[str, Any]:
-    """Return the look of a line for a legend."""
-    names = ("color", "marker", "markersize", "linestyle", "linewidth", "fillstyle")
-    return {name: getattr(line, f"get_{name}")() for name in names}
 
 
 def draw_bowls(axes: Any) -> None:

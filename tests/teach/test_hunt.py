@@ -28,7 +28,7 @@ def test_the_penalty_draws_to_the_server(mu, w):
 def judged(line, pull="mu * w"):
     _, page = hunt.hunt_files(SEED).values()
     text = page.partition("#: The number")[0] + TEST.format(line=line, pull=pull)
-    return hunt.file_verdict(text, "test_suspect.py", exercises.EXERCISES, 60.0)
+    return hunt.file_verdict(text, "test_suspect.py", exercises.EXERCISES)
 
 
 def wrong_line():
@@ -67,11 +67,9 @@ def test_what_is_not_found(line, pull, said):
 
 def test_a_hunt_s_files():
     files = hunt.hunt_files(SEED)
-    assert hunt.seed_of(files["test_suspect.py"]) == SEED
-    assert hunt.seed_of(files["suspect.py"]) is None
     assert "#" not in files["suspect.py"]
-    found, lines = hunt.hunt_verdict(SEED, files["test_suspect.py"], "test_suspect.py")
+    found, lines = hunt.file_verdict(files["test_suspect.py"], "test_suspect.py", {})
     assert (found, lines[0]) == (False, "not found")
-    assert not hunt.hunt_verdict(3, '"""Hunt 3: x"""\nwhile True: pass', "t.py", 0.3)[0]
+    assert not hunt.file_verdict('"""Hunt 3: x"""\nwhile True: pass', "t.py", {}, 0.3)[0]
     with pytest.raises(ConfigError, match="begins with no 'Exercise NAME:'"):
-        hunt.file_verdict("LINE = 1", "t.py", exercises.EXERCISES, 60.0)
+        hunt.file_verdict(files["suspect.py"], "t.py", exercises.EXERCISES)

@@ -88,9 +88,9 @@ def read_part(path: Path) -> Federation:
     """
     with open_regular(path, EXPECTED) as file:
         contents = read_archive(file, path, EXPECTED)
-    more = {name: contents.pop(name, None) for name in ("shift", "scale", "vocabulary")}
-    words = more["vocabulary"]
+    words = contents.pop("vocabulary", None)
     facts = {} if words is None else {"vocabulary": tuple(map(str, words.tolist()))}
+    affine: dict[str, Any] = {k: contents.pop(k) for k in ("shift", "scale") if k in contents}
     with as_data_error(path, EXPECTED):
         source = source_of(Raw(contents, facts), str(path), name=path.name)
         if source.test_from is None or source.client_names is None:
@@ -101,11 +101,9 @@ def read_part(path: Path) -> Federation:
         federation = split("natural", source, scaling="none")
         if lowest < 0 or federation.clients < len(source.client_names):
             raise ValueError(f"client is {lowest}, or a client has no training row")
-    shift, scale = (
-        default if more[name] is None else read_affine(more[name], name, source.X.shape[1], path)
-        for name, default in (("shift", 0.0), ("scale", 1.0))
-    )
-    federation = replace(federation, shift=shift, scale=scale)
+    p = source.X.shape[1]
+    affine = {name: read_affine(x, name, p, path) for name, x in affine.items()}
+    federation = replace(federation, **affine)
     check_federation(federation, path, "rows that can be trained on")
     return federation
 
