@@ -145,10 +145,10 @@ def record_call(exercise: Exercise, case: Case) -> dict[str, Any]:
     with patch.object(getattr(spec, owner, spec), name, record), np.errstate(all="ignore"):
         answer(case)
     calls[-1].apply_defaults()
-    return {name: keep(x) for name, x in calls[-1].arguments.items()}
+    return {name: reusable(x) for name, x in calls[-1].arguments.items()}
 
 
-def keep(x: Any) -> Any:
+def reusable(x: Any) -> Any:
     """Return an argument that can be used again: a training loss that stays, a number without a slope."""
     if isinstance(x, spec.Dual):  # while the specification differentiates
         return x.a

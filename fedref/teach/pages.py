@@ -157,13 +157,13 @@ def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:
         shown |= {*parts}
         place, code = source.place_and_code(function)
         yield join(
-            f"### `{function.__qualname__}`", words(function), formulae(group),
+            f"### `{function.__qualname__}`", summary_of(function), formulae(group),
             fence(f"python fedref/spec.py:{', '.join(map(str, parts))}", "\n\n".join(parts.values())),
             fence(f"python {place}", code),
         )  # fmt: skip
 
 
-def words(function: Any) -> str:
+def summary_of(function: Any) -> str:
     """Return what a function does, in the words of its docstring, without the shape."""
     first = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
     return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", first)
@@ -246,19 +246,17 @@ def losses(name: str) -> tuple[float, float]:
 
     Where the method adapts, each client first takes its step on its training rows.
     """
-    f, train, tests = spec.make_toy()
+    alpha, ends = 0.0 if "w, D," in RUNS[name] else spec.ALPHA, list[float]()
     roles = {"D": ["D"], "DDD": ["D", "D1", "D2"], "SQ": ["S", "Q"]}
-    rounds = {k: list(spec.drop_stragglers(spec.toy_rounds(train, r))) for k, r in roles.items()}
-    alpha = 0.0 if "w, D," in RUNS[name] else spec.ALPHA
-    ends = []
-    with np.errstate(all="ignore"):
-        for text in (TEXTS[spec], reduce(replace, MISTAKES[name].edits, TEXTS[spec])):
-            names: dict[str, Any] = vars(run(text, "fedref.spec")) | rounds
-            names |= {"f": names["make_toy"]()[0], "w": np.zeros(12)}  # f of its own dual numbers
-            w = spec.last(eval(RUNS[name], names))
+    for text in (TEXTS[spec], reduce(replace, MISTAKES[name].edits, TEXTS[spec])):
+        it: Any = run(text, "fedref.spec")
+        f, train, tests = it.make_toy()
+        rounds = {k: list(it.drop_stragglers(it.toy_rounds(train, r))) for k, r in roles.items()}
+        with np.errstate(all="ignore"):
+            w = it.last(eval(RUNS[name], {**vars(it), **rounds, "f": f, "w": np.zeros(12)}))
             w = w[0] if isinstance(w, tuple) else w
-            adapted = [spec.adapt(f, w, D, alpha) for D in train]
-            ends.append(float(np.mean([f(x, D) for x, D in zip(adapted, tests)])))
+            losses = [f(it.adapt(f, w, D, alpha), test) for D, test in zip(train, tests)]
+        ends.append(float(np.mean(losses)))
     return ends[0], ends[1]
 
 
@@ -322,7 +320,7 @@ def equations() -> str:
             link = f"[`{name}`]({page_name(module)}.html#{anchor(name)})"
             code = source.number_lines(e.function)[e.line].strip()
             parts.append(formulae([e]) or fence("python", code))
-            parts.append(f"{link} {words(e.function)} {', '.join(places(e.tag))}")
+            parts.append(f"{link} {summary_of(e.function)} {', '.join(places(e.tag))}")
     return join(*parts)
 
 

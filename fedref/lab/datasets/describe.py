@@ -1,6 +1,6 @@
 """Statistics of a federation, as in [apfl table 1], and remarks on how its data were understood."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -68,10 +68,8 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     labels = source.labels.tolist()
     if known is None:  # a range stays one: the largest label may be larger than the memory
         known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
-        among: Container[int] = known
-    else:
-        known, among = sorted(known), set(known)
-    codes = labels if all(label in among for label in labels) else known
+    known = known if isinstance(known, range) else sorted(known)
+    codes = labels if all(label in known for label in labels) else known
     if source.label_names or codes != labels:
         words = source.label_names or labels
         pairs = (f"{code} = {printable(word, LABEL_WIDTH)}" for code, word in zip(codes, words))

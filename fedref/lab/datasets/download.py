@@ -34,13 +34,11 @@ def fetch_file(name: str, hash: str, addresses: Sequence[str], folder: Path) -> 
     for address in addresses:
         try:
             pooch.retrieve(address + name, hash, name, folder, downloader=download_by_http)
+            return
         except Exception as error:  # requests, urllib3, ssl and socket share no base class
+            reason = getattr(error, "strerror", None) or type(error).__name__
             if type(error) is ValueError:
                 reason = f"its hash is not the published {hash}"
-            else:
-                reason = getattr(error, "strerror", None) or type(error).__name__
             failures.append(f"{urlsplit(address).netloc}: {reason}")
-        else:
-            return
     what = f"download failed ({'; '.join(failures)})"
     raise data_error(folder / name, what, "a working network connection")

@@ -29,7 +29,7 @@ class NamedData(NamedTuple):
     files : which files it needs, in words. help : a line for users. split : the usual split rule.
     parameters : a dataclass, whose fields may stand in the name in this order, as in
     emnist(letters,a-j). addresses : of folders, each with all files of `hashes`, to download.
-    hashes : file → "sha256:..." or "md5:...", as its publisher gives it. sha256 : of the content ("":
+    hashes : file → its SHA-256, or "md5:...", as its publisher gives it. sha256 : of the content ("":
     not compared).
     """
 
@@ -73,14 +73,10 @@ SOURCES: dict[str, NamedData] = {
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
         ),
         hashes={
-            "train-images-idx3-ubyte.gz": "sha256:"
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            "train-labels-idx1-ubyte.gz": "sha256:"
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            "t10k-images-idx3-ubyte.gz": "sha256:"
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            "t10k-labels-idx1-ubyte.gz": "sha256:"
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         },
         sha256="aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
     ),

@@ -1,14 +1,12 @@
 """Three ways to choose shift and scale, with which features become (x − shift) / scale."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-Affine = tuple[Array | float, Array | float]
+SCALINGS = ("none", "unit", "standardise")
 
 
 def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
@@ -27,34 +25,20 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0))
 
 
-def refuse_codes(source: Source, scaling: str) -> None:
-    """Refuse to scale codes: the code of a character or a word is not a quantity."""
-    if source.vocabulary is not None:
+def shift_and_scale(source: Source, scaling: str) -> tuple[Array | float, Array | float]:
+    """Return none: 0, 1; unit: 0, the full scale; standardise: mean, std + 0.001, as FedProx has it."""
+    if scaling == "none":
+        return 0.0, 1.0
+    if source.vocabulary is not None:  # the code of a character or a word is not a quantity
         raise ConfigError(
             f"scaling={scaling} is for numbers, and {source.name} holds codes; use scaling=none"
         )
-
-
-def unit(source: Source) -> Affine:
-    """Return the shift and scale of x / full scale, which lies in [0, 1]."""
-    refuse_codes(source, "unit")
+    if scaling == "standardise":
+        mean, std = moments(source.X)
+        return mean, std + 0.001
     if source.full_scale is None:
         raise ConfigError(
             f"scaling=unit needs the largest possible feature value, unknown for {source.name}; "
             "use scaling=none or scaling=standardise"
         )
     return 0.0, source.full_scale
-
-
-def standardise(source: Source) -> Affine:
-    """Return the shift and scale of (x − mean) / (std + 0.001) over all rows, as FedProx has it."""
-    refuse_codes(source, "standardise")
-    mean, std = moments(source.X)
-    return mean, std + 0.001
-
-
-SCALINGS: dict[str, Callable[[Source], Affine]] = {
-    "none": lambda source: (0.0, 1.0),
-    "unit": unit,
-    "standardise": standardise,
-}

@@ -114,8 +114,8 @@ def test_every_published_file_has_an_address_and_a_hash():
     for known in SOURCES.values():
         assert bool(known.addresses) == bool(known.hashes)
         assert all(a.startswith("https://") and a.endswith("/") for a in known.addresses)
-        for kind, _, digest in (hash.partition(":") for hash in known.hashes.values()):
-            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+        for kind, _, digest in (hash.rpartition(":") for hash in known.hashes.values()):
+            assert len(digest) == {"md5": 32, "": 64}[kind]
 
 
 # ---- EMNIST ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds, Entry, build
-from fedref.lab.datasets import partition, scaling
+from fedref.lab.datasets import partition
 from fedref.lab.datasets.rules.base import Rule
 from fedref.lab.datasets.rules.general import (
     IID,
@@ -25,6 +25,7 @@ from fedref.lab.datasets.rules.general import (
 )
 from fedref.lab.datasets.rules.per_fedavg import PerFedAvg
 from fedref.lab.datasets.rules.power_law import LognormalSizes, PowerLaw
+from fedref.lab.datasets.scaling import shift_and_scale
 from fedref.rounds.federation import Federation, Source
 
 
@@ -94,7 +95,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     else:
         rng_of, rng_mix = rng.spawn(2)
         train, test = reshuffle(splitter.split(source, rng_of), rng_mix)
-    shift, scale = scaling.SCALINGS[kind](source)
+    shift, scale = shift_and_scale(source, kind)
     left_out = ("scaling", "validation")
     others = {key: value for key, value in vars(splitter).items() if key not in left_out}
     chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}

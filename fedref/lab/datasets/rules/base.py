@@ -44,7 +44,7 @@ class Rule:
         "a_test": (2,),
     }
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "scaling": tuple(SCALINGS),
+        "scaling": SCALINGS,
         "pool": ("all", "train"),
     }
     meanings: ClassVar[Mapping[str, str]] = {
