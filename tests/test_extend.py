@@ -194,7 +194,7 @@ def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
         ((X, Y[:-1]), r"data: y has shape \(59,\); expected one y for each of 60 rows"),
         ((X, Y / 2, CLIENT), r"data: y is 0.5 in row \d+, and model logistic takes labels"),
         ([X, Y, CLIENT], r"^data is a list, expected a name, a path, arrays \(X, y\) or"),
-        ({"features": X, "y": Y}, "a table with the arrays features, y, expected X and y$"),
+        ({"features": X, "y": Y}, "data is a dict, expected .*, a table of arrays with X and y"),
         (
             Source(X.reshape(60, 2, 2), Y),
             r"X is a ndarray of shape \(60, 2, 2\); expected .* 2 axes",

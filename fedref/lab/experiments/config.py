@@ -1,18 +1,15 @@
 """An experiment: everything that the numbers of a run depend on. It is a list of assignments.
 
 The usual values, a TOML file, flags, `--set`, Python's arguments and a point of a sweep are assignments of
-a value to a key, made one after the other by `assign`, and nothing else:
+a value to a key. `leaves` brings each to one form, and `assign` makes them one after the other:
 
     rounds               one of the experiment's own values
     data.name            a value in a table; data, split and model alone are their names
     algorithms.apfl.mu   a hyperparameter of one algorithm
     mu                   the same hyperparameter in every algorithm that has it
-
-The schema below says what each key is; how one is given, and how all are written as TOML, follows.
 """
 
 import inspect
-import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from importlib.resources import files
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,7 +25,7 @@ import tomli_w
 
 from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.errors import ConfigError, printable, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import open_regular_only
 from fedref.boundary.values import (
     Bounds,
@@ -35,6 +33,7 @@ from fedref.boundary.values import (
     build,
     check_fields,
     check_table,
+    literal,
     plain,
     quote,
     schema,
@@ -53,8 +52,11 @@ Table = Mapping[str, Any]
 #: The key that is a table's name: data = "mnist" means data.name = "mnist".
 NAME_KEYS = {"data": "name", "split": "rule", "model": "name"}
 TABLES = (*NAME_KEYS, "algorithms", "sweep")
-#: Of each pair of keys only one may have a value.
-EXCLUSIVE = (("epochs", "steps"), ("seed", "seeds"))
+#: Other words for a key; `what` is the first argument of `fedref.run`.
+ALIASES = {"seed": "seeds", "algorithm": "algorithms", "what": "algorithms"}
+ALIASES |= {head: f"{head}.{name}" for head, name in NAME_KEYS.items()}
+#: Of these two only one has a value.
+EXCLUSIVE = {"epochs": "steps", "steps": "epochs"}
 #: How many clients take part in a round if an experiment does not say it.
 USUAL_COHORT = 5
 
@@ -125,7 +127,7 @@ class Experiment:
                     f"name {word!r}: expected a word that can be part of a file's name"
                 )
         for key, values in self.sweep.items():
-            if key in ("name", "seed", "seeds", "algorithms"):
+            if key in ("name", "algorithm", "algorithms", "seed", "seeds"):
                 how = " (the key seeds takes several seeds without a sweep)" * ("seed" in key)
                 raise ConfigError(f"sweep {key}: cannot be swept{how}")
             if not isinstance(values, list) or not values:
@@ -147,186 +149,173 @@ def setting_entries() -> dict[str, Entry]:
     }
 
 
+# ---- every source is a list of keys and values ---------------------------------------------------
+
+
+def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of a value, or of each value in a table; nothing of None.
+
+    Values have TOML's types, but for data, classes, functions and objects.
+    """
+    head = key.partition(".")[0]
+    is_table = isinstance(value, Mapping) and ("name" in value or not is_in_memory(value))
+    if key == "data" and is_table and any(getattr(x, "ndim", 0) for x in value.values()):
+        is_table = "name" in value  # arrays that are not all there
+    if canonical_key(key) == "algorithms":
+        yield from leaves_of_algorithms(key, value)
+    elif is_table and (head == "sweep" or key in NAME_KEYS):
+        for name, item in value.items():
+            yield from leaves(f"{key}.{name}", item)
+    elif value is not None:
+        yield key, [value] if key == "seed" else value if is_in_memory(value) else plain(value)
+
+
+def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
+    """Yield which algorithms are wanted, by their labels, and then their values.
+
+    wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
+    """
+    if isinstance(wanted, Mapping):
+        pairs = [
+            (k, {"algorithm": x} if isinstance(x, str | type) else x) for k, x in wanted.items()
+        ]
+    else:
+        words = wanted if isinstance(wanted, list | tuple) else [wanted]
+        words = [*chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
+        pairs = [(names.importable_name(x).rpartition(":")[2].rpartition(".")[2], x) for x in words]
+    chosen, values = dict[str, Any](), list[tuple[str, Any]]()
+    for label, one in pairs:
+        if isinstance(one, Algorithm):
+            one = {"algorithm": type(one), **values_of(one)}
+        if isinstance(one, Mapping):
+            values += (
+                (f"algorithms.{label}.{name}", x) for name, x in one.items() if name != "algorithm"
+            )
+            one = {"algorithm": one.get("algorithm", label)}
+        elif not isinstance(one, str | type):
+            raise ConfigError(f"algorithms.{label} is {quote(one)}, expected a table")
+        chosen[str(label)] = one
+    if len(chosen) < len({quote(one) for _, one in pairs}):
+        raise ConfigError(
+            "two algorithms have the same label, expected different ones, as in "
+            "[algorithms.LABEL] or algorithms={LABEL: ...}"
+        )
+    yield key, chosen
+    for place, value in values:
+        yield from leaves(place, value)
+
+
+def canonical_key(key: str) -> str:
+    """Return a key as all others are spelled: with underscores; but that of a sweep with dashes."""
+    head, _, rest = key.partition(".")
+    if head == "sweep" and rest:
+        return f"{head}.{spell_key(rest)}"
+    key = spell_key(key, "_")
+    return ALIASES.get(key, key)
+
+
+def spell_key(key: str, mark: str = "-") -> str:
+    """Spell a key with one mark between words, but not the label in algorithms.LABEL.KEY."""
+    head, _, name = key.rpartition(".")
+    label = f"{head}." if head.startswith("algorithms.") else ""
+    return label + re.sub("[-_]", mark, name if label else key)
+
+
 # ---- assignments ---------------------------------------------------------------------------------
 
 
 def experiment_of(*groups: Iterable[tuple[str, Any]]) -> Experiment:
     """Make an experiment of the (key, value) that are assigned, one group after the other.
 
-    In a group, whole tables come first: they say which algorithms there are.
+    In a group, the names of things come first: they say which other keys there are.
     """
     table: dict[str, Any] = {head: {} for head in TABLES}
-    for group in map(list, groups):
-        given = {key for key, value in group if value is not None}
-        for one, other in EXCLUSIVE:
-            if given.issuperset((one, other)):
-                raise ConfigError(f"both {one} and {other} are given, expected one of them")
-        for key, value in sorted(group, key=lambda pair: pair[0] not in TABLES):
-            assign(table, key, value)
+    for group in groups:
+        spellings, values = dict[str, str](), dict[str, Any]()
+        for spelling, value in chain(*(leaves(str(key), value) for key, value in group)):
+            key = canonical_key(spelling)
+            for other in (key, EXCLUSIVE.get(key, key)):
+                if spellings.get(other, spelling) != spelling:
+                    both = f"both {spellings[other]} and {spelling} are given"
+                    raise ConfigError(f"{both}, expected one of them")
+            values.pop(key, None)  # the last one is assigned last
+            spellings[key], values[key] = spelling, value
+        for key in sorted(values, key=lambda key: key not in ALIASES.values()):
+            assign(table, key, values[key])
     return complete(table)
 
 
 def assign(table: dict[str, Any], key: str, value: Any) -> None:
     """Set one value in the table of an experiment."""
     head, _, rest = key.partition(".")
-    head, value = head.replace("-", "_"), as_given(value)
-    if head == "seed":
-        head, value = "seeds", None if value is None else [value]
-    if head == "algorithms":
-        assign_algorithm(table["algorithms"], rest, value)
-    elif head == "sweep":
-        table["sweep"] |= {spell_key(rest): value} if rest else dict(leaves(value))
+    label, _, name = rest.rpartition(".")
+    if key == "algorithms":
+        before = table[key]
+        table[key] = {
+            label: one if isinstance(one, Mapping) else before.get(one) or {"algorithm": one}
+            for label, one in value.items()
+        }
     elif head in NAME_KEYS:
-        assign_in_table(table, head, rest.replace("-", "_"), value)
-    elif rest:
-        raise ConfigError(unknown("table", head, TABLES))
-    elif head not in schema(Experiment):
-        assign_hyperparameter(table, head, value)
+        table[head] = with_values(head, table[head], {rest: value})
+    elif head == "sweep" and rest:
+        table[head][rest] = value
+    elif head == "algorithms" and label in table[head]:
+        table[head][label][name] = value
+    elif key not in schema(Experiment):
+        for values in tables_with(key, table):
+            values[key] = one_number(key, value)
     else:
-        refuse_list(head, value, schema(Experiment)[head])
-        if head in EXCLUSIVE[0] and value is not None:
-            table |= dict.fromkeys(EXCLUSIVE[0])
-        table[head] = seeds_of(value) if head == "seeds" and isinstance(value, str) else value
+        table.pop(EXCLUSIVE.get(key, ""), None)
+        is_text = key == "seeds" and isinstance(value, str)
+        table[key] = seeds_of(value) if is_text else one_number(key, value)
 
 
-def assign_in_table(table: dict[str, Any], head: str, key: str, value: Any) -> None:
-    """Set one value of [data], [split] or [model], or several; another name has other values."""
-    if not key and isinstance(value, Mapping) and not is_in_memory(value):
-        values = with_underscores(value, head)
-    else:
-        values = {key or NAME_KEYS[head]: value}
-    name, before = values.get(NAME_KEYS[head]), table[head]
+def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
+    """Return [data], [split] or [model] with more values; under another name, it has other values."""
+    name = values.get(NAME_KEYS[head])
     if name is not None and not (isinstance(name, str) and before.get(NAME_KEYS[head]) == name):
         takes_users = isinstance(name, str) and hasattr(RULES.get(name), "users")
-        before = {"users": before["users"]} if "users" in before and takes_users else {}
-    table[head] = before | values
+        before = {"users": before["users"]} if takes_users and "users" in before else {}
+    return {**before, **values}
 
 
-def assign_algorithm(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Choose the algorithms, or set one value of one of them by LABEL.KEY."""
-    label, _, name = key.rpartition(".")
-    if not key:
-        chosen = choose_algorithms(value, dict(tables))
-        tables.clear()
-        tables |= chosen
-    elif label in tables:
-        tables[label][name.replace("-", "_")] = value
-    else:
-        raise ConfigError(unknown("algorithm of this run", label or name, tables))
+def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
+    """Return the tables of the algorithms that have a hyperparameter; refuse a key that nothing has."""
+    entries = {
+        label: used_entries(names.find_class("algorithm", one["algorithm"]))
+        for label, one in table["algorithms"].items()
+    }
+    if having := [table["algorithms"][label] for label, known in entries.items() if key in known]:
+        return having
+    taken = {with_dashes(name) for known in entries.values() for name in known}
+    if key in HYPERPARAMETERS:
+        takes = f"takes {with_dashes(key)}; they take {', '.join(sorted(taken))}"
+        raise ConfigError(f"no algorithm of this run {takes}")
+    tables = {f"algorithms.{label}": known for label, known in entries.items()}
+    below = {f"{head}.{k}" for head, x in {**tables, **named_tables(table)}.items() for k in x}
+    known = {spell_key(name) for name in {*schema(Experiment), *HYPERPARAMETERS, *below}}
+    raise ConfigError(unknown("key", spell_key(key), known | taken))
 
 
-def choose_algorithms(wanted: Any, tables: Table) -> dict[str, dict[str, Any]]:
-    """Return the tables of the wanted algorithms, with their settings in `tables`.
-
-    wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
-    """
-    if not isinstance(wanted, Mapping):
-        words = wanted if isinstance(wanted, list | tuple) else [wanted]
-        words = [*itertools.chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
-        labelled = dict(label_algorithm(one, tables) for one in words)
-        if len(labelled) < len({quote(one) for one in words}):
-            raise ConfigError(
-                "two algorithms have the same label, expected different ones, as in "
-                "[algorithms.LABEL] or algorithms={LABEL: ...}"
-            )
-        wanted = labelled
-    result = {}
-    for label, one in wanted.items():
-        if isinstance(one, Algorithm):
-            one = {"algorithm": type(one), **values_of(one)}
-        elif isinstance(one, str | type):
-            one = {"algorithm": one}
-        result[str(label)] = with_underscores(as_given(one), f"algorithms.{label}")
-    return result
+def used_entries(algorithm: type[Any]) -> dict[str, Entry]:
+    """Return the hyperparameters that an algorithm makes use of."""
+    return {key: entry for key, entry in schema(algorithm).items() if key not in algorithm.unused}
 
 
-def label_algorithm(one: Any, tables: Table) -> tuple[str, Any]:
-    """Return the label of an algorithm that is given without one, and its table."""
-    if isinstance(one, str) and one in tables:
-        return one, tables[one]
-    cls = names.find_class("algorithm", type(one) if isinstance(one, Algorithm) else one)
-    if isinstance(one, str):
-        label = one.rpartition(":")[2].rpartition(".")[2]
-        return label, {} if label == one else {"algorithm": one}
-    name = names.importable_name(cls)
-    return cls.__name__ if ":" in name else name, one
-
-
-def assign_hyperparameter(table: dict[str, Any], name: str, value: Any) -> None:
-    """Set a hyperparameter in every algorithm that has it."""
-    having = set[str]()
-    for label, values in table["algorithms"].items():
-        cls = names.find_class("algorithm", values.get("algorithm", label))
-        entries = {key: entry for key, entry in schema(cls).items() if key not in cls.unused}
-        having |= entries.keys()
-        if name in entries:
-            refuse_list(name, value, entries[name])
-            values[name] = value
-    if name in having:
-        return
-    having = {*map(with_dashes, having)}
-    key, tables = with_dashes(name), named_tables(table).items()
-    homes = [f"{head}.{key}" for head, values in tables if name in values]
-    if not homes and name not in HYPERPARAMETERS:
-        known = {*map(with_dashes, [*schema(Experiment), *HYPERPARAMETERS]), *having}
-        raise ConfigError(unknown("key", key, known))
-    right = (
-        f"did you mean {' or '.join(homes)}?" if homes else f"they take {', '.join(sorted(having))}"
-    )
-    raise ConfigError(f"no algorithm of this run takes {key}; {right}")
-
-
-def refuse_list(key: str, value: Any, entry: Entry) -> None:
-    """Name the way to a sweep if several numbers are given for a key that holds one."""
-    number = r"\s*[-+\d.][-+\d.eE_]*\s*"
-    listed = isinstance(value, str) and re.fullmatch(f"{number}(,{number})+", value)
-    if entry.kind in (int, float) and not entry.many and (listed or isinstance(value, list)):
-        values = value if isinstance(value, list) else f"[{value}]"
+def one_number(key: str, value: Any) -> Any:
+    """Return a value; refuse several numbers, which are a sweep."""
+    text = f"[{value}]" if isinstance(value, str) else quote(value)
+    several = literal(text) if key not in ("name", "seeds", *TABLES) else None
+    if isinstance(several, list) and {type(x) for x in several} <= {int, float} and "," in text:
         raise ConfigError(
-            f"{with_dashes(key)} is {quote(value)}, expected {'a' if entry.kind is float else 'a whole'} "
-            f'number; a sweep takes several: --set "sweep.{with_dashes(key)}={values}"'
+            f"{with_dashes(key)} is {quote(value)}, expected one number; "
+            f'a sweep takes several: --set "sweep.{with_dashes(key)}={text}"'
         )
-
-
-def as_given(value: Any) -> Any:
-    """Return a value in TOML's types; data, classes, functions and objects have none, and stay."""
-    if is_in_memory(value) or callable(value) or isinstance(value, Algorithm | Model):
-        return value
-    if isinstance(value, Mapping):
-        return {key: as_given(item) for key, item in value.items()}
-    return plain(value)
-
-
-def with_underscores(table: Any, where: str) -> dict[str, Any]:
-    """Return a table with keys as Python spells them; refuse a key that is set in both spellings."""
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is {quote(table)}, expected a table")
-    result = {str(key).replace("-", "_"): value for key, value in table.items()}
-    if len(result) < len(table):
-        keys = [str(key).replace("-", "_") for key in table]
-        twice = with_dashes(next(key for key in keys if keys.count(key) > 1))
-        raise ConfigError(f"{where} sets {twice} twice, with a dash and an underscore")
-    return result
-
-
-def leaves(sweep: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, values) of [sweep], whose dotted keys TOML reads as nested tables."""
-    if not isinstance(sweep, Mapping):
-        raise ConfigError(f"sweep is {quote(sweep)}, expected a table")
-    for key, value in sweep.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{above}{key}.")
-        else:
-            yield spell_key(f"{above}{key}"), value
-
-
-def spell_key(key: str) -> str:
-    """Spell a key with dashes, but not the label in algorithms.LABEL.KEY."""
-    head, _, name = key.rpartition(".")
-    return f"{head}.{with_dashes(name)}" if head.startswith("algorithms.") else with_dashes(key)
+    return value
 
 
 # ---- a table becomes an Experiment ---------------------------------------------------------------
+
 
 #: The model of a named data set if the experiment names none; logistic regression for all others.
 USUAL_MODEL = {
@@ -341,23 +330,20 @@ def complete(table: dict[str, Any]) -> Experiment:
     """Make an experiment of its table, with every value that does not depend on the data."""
     if not table["algorithms"]:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
-    is_open = table.get("epochs") is None and table.get("steps") is None
-    usual = {"steps": 10} if is_open else {}
     algorithms = {label: make_algorithm(label, one) for label, one in table["algorithms"].items()}
+    usual: dict[str, Any] = {} if EXCLUSIVE.keys() & table else {"steps": 10}
     tables = named_tables(table)
-    name = names.default_run_name(tables["data"]["name"])
-    return build(
-        Experiment, {"name": name, **table, **usual, **tables, "algorithms": algorithms}, ""
-    )
+    usual["name"] = names.default_run_name(tables["data"]["name"])
+    return build(Experiment, {**usual, **table, **tables, "algorithms": algorithms}, "")
 
 
 def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
     """Make the algorithm of [algorithms.LABEL]; refuse a value for a key that it does not use."""
     values = {key: value for key, value in table.items() if key != "algorithm"}
-    cls = names.find_class("algorithm", table.get("algorithm", label))
+    cls = names.find_class("algorithm", table["algorithm"])
     algorithm: AnyAlgorithm = build(cls, values, f"algorithms.{label}")
     for key in algorithm.unused:
-        if getattr(algorithm, key) != schema(type(algorithm))[key].default:
+        if getattr(algorithm, key) != schema(cls)[key].default:
             raise ConfigError(f"algorithms.{label} {with_dashes(key)}: it has no use for that key")
     return algorithm
 
@@ -366,20 +352,20 @@ def named_tables(table: Table) -> dict[str, dict[str, Any]]:
     """Return [data], [split] and [model]; what is left open is as usual for the data."""
     data = {"name": "digits"} | table["data"]
     name = data["name"].partition("(")[0].strip() if isinstance(data["name"], str) else ""
-    usual: dict[str, Any] = {
-        "data": data,
-        "split": {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})},
-        "model": {"name": USUAL_MODEL.get(name, "logistic")},
+    rule = {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})}
+    model = {"name": USUAL_MODEL.get(name, "logistic")}
+    return {
+        "data": data_table(data),
+        "split": split_table(with_values("split", rule, table["split"])),
+        "model": model_table(with_values("model", model, table["model"])),
     }
-    for head in ("split", "model"):
-        assign_in_table(usual, head, "", table[head])
-    return {head: TABLE_OF[head](usual[head]) for head in usual}
 
 
 def data_table(table: Table) -> dict[str, Any]:
     """Return [data] with every parameter of a named data set, or of the user's function."""
     name, rest = table["name"], {key: value for key, value in table.items() if key != "name"}
     if is_in_memory(name):
+        refuse_more("data is given as arrays", rest)
         return dict(table)
     function = names.find_function(name)
     if function is None:
@@ -397,8 +383,8 @@ def split_table(table: Table) -> dict[str, Any]:
     """Return [split] with every parameter of its rule; None: it depends on the data."""
     rule, seed = Entry("rule", str).check(table["rule"], "split"), table.get("seed", 0)
     rest = {key: value for key, value in table.items() if key not in ("rule", "seed")}
-    if rule.endswith(".json"):  # a manifest
-        refuse_more(f"split {rule} is a manifest and", [key for key in table if key != "rule"])
+    if rule.endswith(".json"):
+        refuse_more(f"split {rule} is a manifest", table.keys() - {"rule"})
         return {"rule": rule}
     seed = seed if seed == "run" else Entry("seed", int).check(seed, "split")
     return {"rule": rule, "seed": seed, **parameters_of(rule, rest)}
@@ -408,22 +394,18 @@ def model_table(table: Table) -> dict[str, Any]:
     """Return [model] with every value that does not depend on the data."""
     name, rest = table["name"], {key: value for key, value in table.items() if key != "name"}
     if isinstance(name, Model):
-        refuse_more(f"the model is a {type(name).__name__} and", rest)
+        refuse_more(f"the model is a {type(name).__name__}", rest)
         return dict(table)
     cls = names.find_class("model", name)
     given = check_table(cls, rest, f"model {names.importable_name(name)}", FROM_DATA)
-    usual = {name: entry.default for name, entry in schema(cls).items() if name not in FROM_DATA}
-    known = {key: value for key, value in usual.items() if value is not MISSING}
-    return {"name": name, **known, **given}
+    usual = {key: x.default for key, x in schema(cls).items() if x.default is not MISSING}
+    return {"name": name, **{k: x for k, x in usual.items() if k not in FROM_DATA}, **given}
 
 
 def refuse_more(what: str, keys: Iterable[str]) -> None:
     """Refuse keys beside something that takes none."""
     if more := ", ".join(map(with_dashes, keys)):
-        raise ConfigError(f"{what} takes no parameter, got {more}")
-
-
-TABLE_OF = {"data": data_table, "split": split_table, "model": model_table}
+        raise ConfigError(f"{what} and takes no parameter, got {more}")
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -446,19 +428,15 @@ def read(path: Path) -> dict[str, Any]:
     with naming(path):
         try:
             with open(path, "rb", opener=open_regular_only) as file:
-                table = tomllib.load(file)
+                return tomllib.load(file)
         except OSError as error:
             raise ConfigError(f"cannot be read ({error.strerror}), expected a TOML file") from None
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"is not TOML ({error})") from None
-        return with_underscores(table, "the experiment")
 
 
-def read_experiment(directory: Path, code: bool = True) -> Experiment:
-    """Return the experiment in a run directory's config.toml.
-
-    code : whether to import the user's own code that it names; else stand-ins hold its values.
-    """
+def read_experiment(directory: Path) -> Experiment:
+    """Return the experiment in a run directory's config.toml."""
     path = directory / "config.toml"
     if not path.is_file():
         raise ConfigError(
@@ -466,8 +444,7 @@ def read_experiment(directory: Path, code: bool = True) -> Experiment:
             "that file, the same `fedref run` again starts it"
         )
     with naming(path):
-        table = read(path)
-        return experiment_of((table if code else names.with_stand_ins(table)).items())
+        return experiment_of(read(path).items())
 
 
 def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
@@ -476,28 +453,17 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     Algorithms in its place are those of the built-in one.
     """
     settings = [(key, value) for key, value in settings if value is not None]
+    given = dict(settings)
     if isinstance(what, list | type | Algorithm) or (isinstance(what, str) and what in ALGORITHMS):
-        if "algorithms" in dict(settings):
-            raise ConfigError(
-                f"{printable(what)} and other algorithms are given, expected one of them"
-            )
-        what, settings = None, [("algorithms", what), *settings]
-    data = dict(settings).get("data", "digits")
-    if isinstance(data, Mapping) and not is_in_memory(data):
-        arrays = ", ".join(
-            key for key, x in data.items() if key != "name" and getattr(x, "ndim", 0)
-        )
-        if arrays:
-            raise ConfigError(f"data is a table with the arrays {arrays}, expected X and y")
-    elif not isinstance(data, str) and not is_in_memory(data):
-        names.find_function(data)  # refuses what is none
-    settings += data_of_manifest(dict(settings))
+        what, settings = None, [("what", what), *settings]
+    if isinstance(rule := given.get("split"), str) and rule.endswith(".json"):
+        given["data"] = data_of_manifest(rule, given.get("data"))
     if isinstance(what, Experiment):
         base = values_of(what)
     elif isinstance(what, Mapping):
-        base = with_underscores(what, "the experiment")
+        base = dict(what)
     elif what is None:
-        base = built_in_table(dict(settings).get("data"))  # also that of a manifest
+        base = built_in_table(given.get("data"))
     elif isinstance(what, str | Path):
         base = {"name": Path(what).stem, **read(Path(what))}
     else:
@@ -505,7 +471,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
             f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
         )
     with naming(what if isinstance(what, str | Path) else ""):
-        return experiment_of(base.items(), settings)
+        return experiment_of(base.items(), [*settings, ("data", given.get("data"))])
 
 
 def built_in_table(data: Any = None) -> dict[str, Any]:
@@ -515,19 +481,14 @@ def built_in_table(data: Any = None) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else built_in_table()
 
 
-def data_of_manifest(settings: Table) -> list[tuple[str, Any]]:
-    """Return the assignment of the data that a manifest given as `split` was made of; refuse others."""
-    rule, data = settings.get("split"), settings.get("data")
-    if not (isinstance(rule, str) and rule.endswith(".json")):
-        return []
+def data_of_manifest(rule: str, data: Any) -> Any:
+    """Return the data that a manifest given as `split` was made of; refuse others."""
     name = str(manifest.read(rule)["source"]["name"])
-    if data is None:
-        return [("data", name)]
     if isinstance(data, str):
         same_file = name == Path(data).resolve().name  # a manifest has no more of a file's path
         if not same_file and (parse_name(data) or data) != parse_name(name):
             raise ConfigError(f"data is {data}, but {rule} is a split of {name}")
-    return []
+    return name if data is None else data
 
 
 def values_of(instance: Any) -> dict[str, Any]:
@@ -546,20 +507,17 @@ def toml_text(experiment: Experiment) -> str:
         kept = isinstance(value, bool | int | float | str | list | dict)
         return value if kept and not is_in_memory(value) else names.importable_name(value)
 
-    values = values_of(experiment)
-    document = table({key: value for key, value in values.items() if key not in TABLES})
-    document |= {head: table(values[head]) for head in NAME_KEYS}
+    document = values_of(experiment)
     if isinstance(model := experiment.model["name"], Model):
-        sizes = dict.fromkeys(FROM_DATA)
-        document["model"] |= table(values_of(model) | sizes)
+        document["model"] = {"name": model, **values_of(model), **dict.fromkeys(FROM_DATA)}
+    document |= {head: table(document[head]) for head in NAME_KEYS}
     document["algorithms"] = {
         label: table({"algorithm": algorithm, **values_of(algorithm)})
         for label, algorithm in experiment.algorithms.items()
     }
-    if experiment.sweep:
-        document["sweep"] = plain(experiment.sweep)
+    document["sweep"] = plain(experiment.sweep) or None
     try:
-        return tomli_w.dumps(document)
+        return tomli_w.dumps(table(document))
     except ValueError:  # Python refuses to write such a number
         raise ConfigError("a value has thousands of digits, expected a number below 2^63") from None
 
@@ -574,7 +532,7 @@ def stamp(experiment: Experiment) -> str:
 
 def sweep_points(experiment: Experiment) -> Iterator[dict[str, Any]]:
     """Yield every combination of the values in [sweep], in order; {} without a sweep."""
-    for values in itertools.product(*experiment.sweep.values()):
+    for values in product(*experiment.sweep.values()):
         yield dict(zip(experiment.sweep, values))
 
 
@@ -583,13 +541,12 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
     if not experiment.sweep:
         return experiment
     with naming(f"sweep {quote(point)}"):
-        return experiment_of((values_of(experiment) | {"sweep": {}}).items(), point.items())
+        return experiment_of((values_of(experiment) | {"sweep": None}).items(), point.items())
 
 
 def depends_on(label: str, algorithm: AnyAlgorithm, key: str) -> bool:
     """Return whether an algorithm depends on a swept key."""
     if key.startswith("algorithms."):
         return key.rpartition(".")[0] == f"algorithms.{label}"
-    name = key.replace("-", "_")
-    used = name in schema(type(algorithm)) and name not in algorithm.unused
-    return "." in key or name in schema(Experiment) or used
+    known = schema(Experiment).keys() | used_entries(type(algorithm))
+    return "." in key or key.replace("-", "_") in known

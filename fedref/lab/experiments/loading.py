@@ -4,7 +4,7 @@ What cannot be trained on is refused here, in one line, before any work.
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from fedref.lab.datasets.rules import with_validation
 from fedref.lab.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.lab.experiments import config, names
 from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
+from fedref.lab.experiments.own_code import errors_of_own_code, is_own, name_of
 from fedref.lab.experiments.unit import LoadedExperiment, units
-from fedref.models import FROM_DATA, MODELS, Model
+from fedref.models import MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
@@ -118,88 +119,81 @@ def is_file(name: Any) -> bool:
 
 def make_model(table: Table, source: Source) -> Model:
     """Make the model of [model], with its sizes taken from the data."""
-    name, shown = table["name"], f"model {names.importable_name(table['name'])}"
-    known = name if isinstance(name, Model) else names.find_class("model", name)
+    name, p = table["name"], source.X.shape[1]
+    shown = f"model {names.importable_name(name)}"
+    known: Any = name if isinstance(name, Model) else names.find_class("model", name)
     if known.inputs != source.inputs:
         fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
         raise ConfigError(
             f"{shown} takes {known.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
         )
-    model = name if isinstance(name, Model) else fill_model(known, table, source, shown)
-    p = source.X.shape[1]
-    if isinstance(name, Model) and model.features != p:
+    model: Model = name if isinstance(name, Model) else fill_model(known, table, source, shown)
+    if isinstance(name, Model) and name.features != p:
         raise ConfigError(f"{shown} takes {model.features} features, but {source.name} has {p}")
-    if model.labels:
-        refuse_real(source, shown)
-    return model
-
-
-def fill_model(cls: Any, table: Table, source: Source, shown: str) -> Model:
-    """Make a model of a class; what the table leaves open is taken from the data."""
-    sizes: dict[str, Callable[[], Any]] = {
-        "features": lambda: source.X.shape[1],
-        "length": lambda: source.X.shape[1],
-        "classes": lambda: class_count(source, shown),
-        "image": lambda: source.image,
-        "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
-    }
-    given = {f.name: sizes[f.name]() for f in fields(cls) if f.name in FROM_DATA}
-    if None in given.values():
-        raise ConfigError(f"{shown} needs images, and {source.name} has none")
-    rest = {key: value for key, value in table.items() if key != "name"}
-    needed = {name for name, entry in schema(cls).items() if entry.default is MISSING}
-    for name in sorted(needed - {*given, *rest}):
-        raise ConfigError(
-            f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
-        )
-    model: Model = build(cls, rest, shown, **given)
-    return model
-
-
-def refuse_real(source: Source, shown: str) -> None:
-    """Refuse real targets for a model that takes labels."""
-    if source.real:
+    if model.labels and source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(
             f"{source.name}: y is {source.y[row]} in row {row}, and {shown} takes labels; expected "
             "whole numbers or words, or a model of real targets, whose labels are ()"
         )
+    return model
 
 
-def class_count(source: Source, shown: str) -> int:
-    """Count the classes: the largest label + 1, or the labels if one of them is negative."""
-    refuse_real(source, shown)
-    labels = source.labels
-    if labels[-1] >= MOST_CLASSES:
+def fill_model(cls: type[Any], table: Table, source: Source, shown: str) -> Model:
+    """Make a model of a class; what the table leaves open is taken from the data.
+
+    There are as many classes as the largest label + 1, or as labels if one of them is negative.
+    """
+    entries, p, labels = schema(cls), source.X.shape[1], source.labels
+    words = source.vocabulary and len(source.vocabulary)
+    sizes = {"features": p, "length": p, "image": source.image, "vocabulary": words}
+    sizes["classes"] = int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
+    given = {key: size for key, size in sizes.items() if key in entries}
+    if None in given.values():
+        raise ConfigError(f"{shown} needs images, and {source.name} has none")
+    if "classes" in given and labels[-1] >= MOST_CLASSES:
         raise ConfigError(
-            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, C at most "
-            f"{MOST_CLASSES}"
+            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, C at most {MOST_CLASSES}"
         )
-    return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
+    rest = {key: value for key, value in table.items() if key != "name"}
+    for key in sorted(entries.keys() - {*given, *rest}):
+        if entries[key].default is MISSING:
+            hint = f"give it in [model], or as --set model.{key}=VALUE"
+            raise ConfigError(f"{shown} needs {key}: {hint}")
+    model: Model = build(cls, rest, shown, **given)
+    return model
 
 
-def check_shapes(model: Model, federation: Federation) -> None:
-    """Refuse a model of the user's own that computes other things for two clients at once than for one."""
-    if type(model).__module__.startswith("fedref."):
+def check_own_model(model: Model, federation: Federation) -> None:
+    """Refuse a model of the user's own that computes other things at once than one by one."""
+    if not is_own(model):
         return
-    rng = np.random.default_rng(0)
-    D = federation.batch(np.tile(federation.train.rows[:2], (2, 1)))
+    rng, rows = np.random.default_rng(0), federation.train.rows[:4]
+    D = federation.batch(np.tile(rows, (2, 1)))
     w = np.stack([model.init(rng), model.init(rng) + rng.normal(0, 0.1, model.d)])
-    for name, shape in (
-        ("loss", (2,)), ("grad", w.shape), ("sample_losses", D.y.shape), ("predict", D.y.shape),
-    ):  # fmt: skip
+    shapes = {"loss": (2,), "grad": w.shape, "sample_losses": D.y.shape, "predict": D.y.shape}
+    for name, shape in shapes.items():
         function: Any = getattr(model, name)
         pairs = [(w, D)] + [(w[k], Batch(D.X[k], D.y[k])) for k in range(2)]
         both, *each = (function(v, part.X if name == "predict" else part) for v, part in pairs)
+        problem = ""
         if (got := np.shape(both)) != shape:
+            problem = f"returns shape {got} for two clients at once, expected {shape}"
+        elif not np.allclose(both, each, rtol=1e-6, atol=1e-9, equal_nan=True):
+            problem = "gives other numbers for two clients at once than one by one"
+        if problem:
             raise ConfigError(
-                f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
-                f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
+                f"{type(model).__name__}.{name} {problem}: w is (..., d), X is (..., B, p), and sums go "
+                "over the last axes"
             )
-        if not np.allclose(both, each, rtol=1e-6, atol=1e-9, equal_nan=True):
+    several = model.sample_losses(w[0], Batch(D.X[0], D.y[0]))
+    for j, loss in enumerate(several):
+        row = Batch(D.X[0, j : j + 1], D.y[0, j : j + 1])
+        alone = float(model.loss(w[0], row)) - getattr(model, "l2", 0.0) / 2 * (w[0] @ w[0])
+        if not np.isclose(loss, alone, rtol=1e-4, atol=1e-6):
             raise ConfigError(
-                f"{type(model).__name__}.{name} gives other numbers for two clients at once than one "
-                "by one: w is (..., d), X is (..., B, p), and sums go over the last axes"
+                f"{name_of(model)}: the loss of training row {j} among several is {loss:.6g}, alone "
+                f"{alone:.6g}: `loss` gets batches with leading axes, or write `sample_losses`"
             )
 
 
@@ -278,7 +272,8 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
     if y is not source.y:
         federation = replace(federation, source=replace(source, y=y))
     federation.check()
-    check_shapes(model, federation)
+    with errors_of_own_code(model):
+        check_own_model(model, federation)
     if not federation.test.rows.size:
         raise DataError(
             f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "

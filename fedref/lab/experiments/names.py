@@ -9,10 +9,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import is_dataclass, make_dataclass
-from importlib import import_module
+from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from fedref.algorithm import Algorithm
@@ -25,30 +25,12 @@ from fedref.models import MODELS, Model
 from fedref.rounds.federation import Source
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: Of each kind: what fedref knows by name, and the class from which a user's own must derive.
-KINDS: Mapping[str, tuple[Mapping[str, Any], Any]] = {
-    "algorithm": (ALGORITHMS, Algorithm),
-    "model": (MODELS, Model),
+#: Of each kind: what fedref knows by name, the class from which a user's own must derive, and its place.
+KINDS: Mapping[str, tuple[Mapping[str, Any], Any, str]] = {
+    "algorithm": (ALGORITHMS, Algorithm, "fedref.algorithm.Algorithm"),
+    "model": (MODELS, Model, "fedref.models.Model"),
 }
-PLACES = {"algorithm": "fedref.algorithm.Algorithm", "model": "fedref.models.Model"}
-OWN = {cls: name for known, _ in KINDS.values() for name, cls in known.items()}
-
-
-def import_name(name: str) -> Any:
-    """Import MODULE:NAME; the current folder comes first, as for `python -m`."""
-    module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        thing: Any = import_module(module)
-        for word in attribute.split("."):
-            thing = getattr(thing, word)
-    except (Exception, SystemExit) as error:  # the module may raise anything when it runs
-        raise ConfigError(
-            f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
-            "with MODULE.py in the current folder or installed"
-        ) from error
-    return thing
+NAMES = {cls: name for known, _, _ in KINDS.values() for name, cls in known.items()}
 
 
 def entry_points_of(kind: str) -> dict[str, str]:
@@ -57,27 +39,41 @@ def entry_points_of(kind: str) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=group)}
 
 
+def import_name(kind: str, name: str) -> Any:
+    """Import an entry point or MODULE:NAME, from the current folder first; None for other names."""
+    value = entry_points_of(kind).get(name, name)
+    if not MODULE_NAME.fullmatch(value):
+        return None
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return resolve_name(value)
+    except (Exception, SystemExit) as error:  # the module may raise anything when it runs
+        raise ConfigError(
+            f"{value}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
+            "with MODULE.py in the current folder or installed"
+        ) from error
+
+
 def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
-    known, base = KINDS[kind]
-    if kind == "model" and torch_model.is_module(name):
-        return torch_model.model_class(name)
-    thing = name if isinstance(name, type) else Entry("name", str).check(name, kind)
-    if isinstance(name, str):
-        more = {} if name in known else entry_points_of(kind)
-        if name not in known and not MODULE_NAME.fullmatch(more.get(name, name)):
-            raise ConfigError(unknown(kind, name, {*known, *more}))
-        thing = known[name] if name in known else import_name(more.get(name, name))
+    known, base, place = KINDS[kind]
+    thing = name
+    if not (inspect.isclass(name) or torch_model.is_module(name)):
+        text = Entry("name", str).check(name, kind)
+        thing = known.get(text) or import_name(kind, text)
+        if thing is None:
+            raise ConfigError(unknown(kind, name, {*known, *entry_points_of(kind)}))
     if kind == "model" and torch_model.is_module(thing):
         return torch_model.model_class(thing)
     if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
         raise ConfigError(
             f"{kind} {importable_name(name)!r}: is not {'an' if kind == 'algorithm' else 'a'} {kind}, "
-            f"expected a dataclass derived from {PLACES[kind]}, or the name of one"
+            f"expected a dataclass derived from {place}, or the name of one"
         )
-    if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+    if missing := ", ".join(sorted(getattr(thing, "__abstractmethods__", ()))):
         raise ConfigError(
-            f"{kind} {importable_name(name)} has no {', '.join(missing)}, which every {kind} must have"
+            f"{kind} {importable_name(name)} has no {missing}, which every {kind} must have"
         )
     return thing
 
@@ -88,13 +84,9 @@ def find_function(name: Any) -> Any:
         return name
     if not isinstance(name, str):
         raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
-    if parse_name(name) is not None or os.path.exists(name):
-        return None
-    value = entry_points_of("data").get(name, name)
-    if not MODULE_NAME.fullmatch(value):
-        return None
-    function = import_name(value)
-    if not callable(function):
+    known = parse_name(name) is not None or os.path.exists(name)
+    function = None if known else import_name("data", name)
+    if function is not None and not callable(function):
         raise ConfigError(f"data set {name} is {quote(function)}, expected a function")
     return function
 
@@ -106,66 +98,25 @@ def importable_name(thing: Any) -> str:
     if is_in_memory(thing):
         return thing.name if isinstance(thing, Source) else "arrays"
     cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
-    return OWN.get(cls, f"{cls.__module__}:{cls.__qualname__}")
-
-
-def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of a config.toml with stand-ins for classes and functions of the user's own.
-
-    They have the names and the values, and do nothing: a run is read without its code.
-    """
-    algorithms = {
-        label: with_stand_in(values, "algorithm", Algorithm)
-        for label, values in table.get("algorithms", {}).items()
-    }
-    data, model = table.get("data", {}), table.get("model", {})
-    more = {"data": with_stand_in(data, "name"), "model": with_stand_in(model, "name", Model)}
-    return {**table, "algorithms": algorithms, **more}
-
-
-def with_stand_in(table: Mapping[str, Any], key: str, base: Any = None) -> dict[str, Any]:
-    """Return a table whose MODULE:NAME is replaced by a class, or without a base by a function."""
-    if not MODULE_NAME.fullmatch(str(table.get(key, ""))):
-        return dict(table)
-    module, _, qualified = table[key].partition(":")
-    values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
-    if base is None:
-        made: Any = lambda: None  # noqa: E731
-        kind = inspect.Parameter.KEYWORD_ONLY
-        made.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in values])
-    else:
-        inherited = getattr(base, "__dataclass_fields__", ())
-        new = [
-            (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
-            for name, value in values.items() if name not in inherited
-        ]  # fmt: skip
-        more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
-        made = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
-    made.__module__, made.__qualname__ = module, qualified
-    return {**table, key: made}
+    return NAMES.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
 def require_importable(*things: Any) -> None:
     """Refuse objects that config.toml cannot name, because the run could not be resumed."""
     for thing in things:
-        name = importable_name(thing)
-        hidden = name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name
-        if is_in_memory(thing):
-            what = "data given as arrays have no name for config.toml"
-            right = "a file or a MODULE:FUNCTION that returns them"
-        elif torch_model.is_module(thing) and not inspect.isclass(thing):
-            what = f"an object of {name} has no name for config.toml"
-            right = "its class, MODULE:NAME of the object"
-        elif hidden and not isinstance(thing, str):
-            what, right = f"{name} cannot be imported again", "it at the top of a module"
-        else:
-            continue
-        raise ConfigError(f"{what}, so the run could not be resumed; expected {right}, or no `out`")
+        name, is_module = importable_name(thing), torch_model.is_module(thing)
+        unnamed = is_in_memory(thing) or (is_module and not inspect.isclass(thing))
+        hidden = name.startswith("__main__:") or "<" in name
+        if unnamed or (hidden and not isinstance(thing, str)):
+            what = "data given as arrays" if is_in_memory(thing) else f"an object of {name}"
+            raise ConfigError(
+                f"{what if unnamed else name} cannot be imported again, so the run could not be "
+                "resumed; expected a file, or the MODULE:NAME of a class or a function at the top of "
+                "a module, or no `out`"
+            )
 
 
 def default_run_name(data: Any) -> str:
     """Return the default name of an experiment on these data: that of the data set, file or function."""
-    if is_in_memory(data):
-        return "data"
-    name = importable_name(data).rpartition(":")[2]
+    name = "data" if is_in_memory(data) else importable_name(data).rpartition(":")[2]
     return Path(os.path.abspath(name)).stem or "data"

@@ -16,7 +16,6 @@ from fedref.algorithm import ClientResult
 from fedref.boundary.errors import FedrefError, place_of, tell_error
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
 from fedref.rounds import cost
 from fedref.rounds.loop import run_clients
 
@@ -79,8 +78,8 @@ class CarefulClients:
     stack: bool | None = None
 
     def __call__(self, algorithm: Any, model: Model, sent: Any, states: Any, data: Any) -> Any:
-        own = [name_of(thing) for thing in (algorithm, model) if is_own(thing)]
-        if own:
+        users = [name_of(thing) for thing in (algorithm, model) if is_own(thing)]
+        if users:
             tree.freeze((sent, *states))
             algorithm = WatchedAlgorithm(algorithm) if is_own(algorithm) else algorithm
         given = algorithm, model, sent, states, data
@@ -90,14 +89,14 @@ class CarefulClients:
             alone, counts = run_one_by_one(*given, self.on_failure, self.say)
             if None not in alone and not self.one_by_one:
                 self.one_by_one = True
-                name = (own or [type(algorithm).__name__])[0].rpartition(":")[2]
+                name = (users or [type(algorithm).__name__])[0].rpartition(":")[2]
                 self.say(
                     f"{name} fails for several clients at once, and not for one "
                     f"({place_of(error)}): clients are run one by one, which takes longer. {LEADING}"
                 )
             return alone, counts
         check_results(results, data)
-        if not own or self.one_by_one is not None:
+        if not users or self.one_by_one is not None:
             return results, counts
         alone, _ = run_clients(*given, stack=False)
         difference = first_difference(results, alone, data.clients)
@@ -106,7 +105,7 @@ class CarefulClients:
             again, _ = run_clients(*given, stack=False)
             twice = first_difference(alone, again, data.clients)
             reason = TWICE.format(twice) if twice else TOGETHER.format(difference)
-            self.say(f"{', '.join(own)}: {reason}")
+            self.say(f"{', '.join(users)}: {reason}")
         return alone, counts
 
 
@@ -136,15 +135,15 @@ def run_one_by_one(
 @contextmanager
 def errors_of_own_code(*things: Any) -> Iterator[None]:
     """Turn what own code raises into an error that names it: also exit(), which is no Exception."""
-    own = [name_of(thing) for thing in things if is_own(thing)]
+    users = [name_of(thing) for thing in things if is_own(thing)]
     try:
         yield
     except (KeyboardInterrupt, GeneratorExit, FedrefError, OSError, MemoryError):
         raise
     except BaseException as error:
-        if not own:
+        if not users:
             raise  # a fault of fedref's
-        raise OwnCodeError(f"{', '.join(own)}: {tell_error(error)}") from error
+        raise OwnCodeError(f"{', '.join(users)}: {tell_error(error)}") from error
 
 
 # ---- what comes back -----------------------------------------------------------------------------
@@ -192,18 +191,3 @@ def first_difference(together: Sequence[Any], alone: Sequence[Any], clients: Seq
                 i = np.flatnonzero(np.ravel(one != other))[0]
                 return f"client {clients[k]}: {np.ravel(one)[i]:.10g} and {np.ravel(other)[i]:.10g}"
     return ""
-
-
-def check_samples(model: Model, w: Array, D: Batch) -> None:
-    """Refuse an own model whose losses of several samples at once are not those of one by one."""
-    rows = range(min(len(D.y), 4))
-    whole = np.asarray(model.sample_losses(w, Batch(D.X[: len(rows)], D.y[: len(rows)])))
-    l2 = getattr(model, "l2", 0.0) / 2 * (w @ w)
-    for j in rows:
-        one = float(model.loss(w, Batch(D.X[j : j + 1], D.y[j : j + 1]))) - l2
-        if whole.shape != (len(rows),) or not np.isclose(whole[j], one, rtol=1e-4, atol=1e-6):
-            got = f"{whole[j]:.6g}" if whole.shape == (len(rows),) else f"shape {whole.shape}"
-            raise OwnCodeError(
-                f"{name_of(model)}: the loss of training row {j} among several is {got}, alone {one:.6g}: "
-                "`loss` gets batches with leading axes, or write `sample_losses`"
-            )

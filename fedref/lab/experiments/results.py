@@ -9,7 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from html import escape
+from html import escape, unescape
 from itertools import pairwise
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -322,7 +322,7 @@ class Run(NamedTuple):
             raise ConfigError(f"round is {round}, expected 0 to {unit.experiment.rounds - 1}")
         n = record.scores[0].n_train
         sizes = n.sum(keepdims=True) if unit.algorithm.pooled else n
-        return plan_for(unit.algorithm, unit.experiment, sizes, round, unit.seed)
+        return plan_for(unit, sizes, round)
 
     def parameters(
         self, label: str, round: int | None = None, seed: int | None = None, **point: Any
@@ -367,26 +367,19 @@ class Run(NamedTuple):
             write_atomically(directory / name, content)
 
     def _repr_html_(self) -> str:
-        """Return the table, its note and the curves as HTML, for a notebook."""
-
-        table = ""
-        for i, row in enumerate(self.summary().cells()):
-            tag = "td" if i else "th"
-            table += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-        below = "".join(f"<p>{escape(text)}</p>" for text in (*self.notes, self.note) if text)
+        """Return the printed text and the curves as HTML, for a notebook."""
         picture = plots.as_html(plots.curves(self.table()))
-        return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
+        return f"<pre>{escape(unescape(str(self)))}</pre>{picture}"
 
 
-def load_run(directory: str | Path, code: bool = True) -> Run:
+def load_run(directory: str | Path) -> Run:
     """Return the results in the files of a run's units, even of a run that is not finished.
 
-    code : whether to import the user's own code, which plans and parameters need, and tables do not.
     What clients keep for themselves is in `load_run(DIR).parameters("apfl").clients[3].w_k`.
     """
     directory = Path(directory)
-    experiment = read_experiment(directory, code)
-    saved = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
+    experiment = read_experiment(directory)
+    saved = ((unit, run_directory.load_record(directory, unit)) for unit in units(experiment))
     pairs = [(u, run_directory.drop_client_states(r)) for u, r in saved if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")

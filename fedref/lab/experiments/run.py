@@ -67,7 +67,7 @@ def complete_unit(
     If an error, a signal or the caller ends it, what was done is saved.
     """
     directory, loaded = how.directory, load_experiment(unit.experiment, loader)
-    engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
+    engine = how.engine(unit, loaded) if how.engine else LOCAL
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
     if directory is None:
         yield from run()
@@ -111,8 +111,8 @@ def complete_elsewhere(
     """
     messages: list[str] = []
     with nullcontext("") if how else TemporaryDirectory(prefix="fedref-") as folder:
-        own = how or Options(Path(folder), every=inf)
-        for record in complete_unit(unit, loader, own, Progress(message=messages.append)):
+        options = how or Options(Path(folder), every=inf)
+        for record in complete_unit(unit, loader, options, Progress(message=messages.append)):
             tell(rounds_done(unit, record))
         paths = () if how else sorted(Path(folder).glob("*/*.ckpt"))
         return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
@@ -252,10 +252,6 @@ def run(
     (array([0, 1, 2]), (1, 3))
     """
     settings |= {"data": data}
-    if "algorithm" in settings:
-        if settings.get("algorithms") is not None:
-            raise ConfigError("both algorithm and algorithms are given, expected one of them")
-        settings["algorithms"] = settings.pop("algorithm")
     for name, number in (("workers", workers), ("threads", 1 if threads is None else threads)):
         Entry(name, int, bounds=Bounds(1)).check(number)
     if not isinstance(out, str | Path | None):

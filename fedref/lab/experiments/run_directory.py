@@ -106,7 +106,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
             time.sleep(0.1)
         else:
             raise FedrefError(
-                f"{directory}: {owner_of(folder)} writes here; wait for it, or use another --out"
+                f"{directory}: another run writes here; wait for it, or use another --out"
             )
         yield
     finally:
@@ -150,17 +150,6 @@ def is_held(directory: Path) -> bool:
         finally:
             os.close(folder)
     return False
-
-
-def owner_of(folder: int) -> str:
-    """Return who holds the lock on an open folder: "process 123, running since 12:30:59,"."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and int(words[5].split(":")[2]) == os.fstat(folder).st_ino:
-                began = time.localtime(os.stat(f"/proc/{words[4]}").st_ctime)
-                return f"process {words[4]}, running since {time.strftime('%H:%M:%S', began)},"
-    return "another run"
 
 
 # ---- beginning -----------------------------------------------------------------------------------
@@ -252,9 +241,9 @@ def state_path(directory: Path, unit: Unit, round: int) -> Path:
     return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
-def read_tree(path: Path, code: bool = True) -> Any:
+def read_tree(path: Path) -> Any:
     with open_regular(path, "a checkpoint") as file:
-        return checkpoint.loads(file.read(), str(path), code)
+        return checkpoint.loads(file.read(), str(path))
 
 
 def write_tree(path: Path, value: Any) -> None:
@@ -263,7 +252,7 @@ def write_tree(path: Path, value: Any) -> None:
         write_atomically(path, checkpoint.dumps(value))
 
 
-def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
+def load_record(directory: Path, unit: Unit) -> Record | None:
     """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged.
 
     Any other FedrefError: the file holds another unit.
@@ -271,7 +260,7 @@ def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None
     path = record_path(directory, unit)
     if not path.exists():
         return None
-    record: Record = read_tree(path, code)
+    record: Record = read_tree(path)
     if record.seal.get(UNIT) != unit.file:
         raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.file}")
     return record

@@ -21,7 +21,6 @@ from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.own_code import (
     CarefulClients,
     check_form,
-    check_samples,
     errors_of_own_code,
     is_own,
     name_of,
@@ -94,9 +93,9 @@ def units(experiment: Experiment) -> list[Unit]:
         for seed, (label, algorithm) in itertools.product(one.seeds, one.algorithms.items()):
             single = replace(one, name="unit", seeds=(seed,), algorithms={label: algorithm})
             digest = config.stamp(single)[:12]
-            own = {k: v for k, v in point.items() if config.depends_on(label, algorithm, k)}
+            used = {k: v for k, v in point.items() if config.depends_on(label, algorithm, k)}
             file = f"{label}-seed{seed}-{digest}.ckpt"
-            by_file.setdefault(file, Unit(len(by_file), single, own, file))
+            by_file.setdefault(file, Unit(len(by_file), single, used, file))
     return list(by_file.values())
 
 
@@ -199,12 +198,10 @@ def run_rounds(
     """
     experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
     dtype = np.dtype(experiment.dtype)
-    trained = training_federation(algorithm, loaded.federation, unit.seed)
+    trained = loaded.federation
+    if algorithm.pooled:  # one client with all rows
+        trained = pool(trained, stream(unit.seed, "pool"))
     work = CarefulClients(experiment.on_failure, say, record and record.one_by_one)
-
-    if is_own(model):
-        w, some = model.init(stream(unit.seed, "init")), loaded.federation.train.rows[:4]
-        check_samples(model, w.astype(dtype), loaded.federation.batch(some, dtype))
     if record is None:
         w = model.init(stream(unit.seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
@@ -218,7 +215,7 @@ def run_rounds(
             return
     for t in range(record.round, experiment.rounds):
         last = t + 1 == experiment.rounds
-        plan = plan_for(algorithm, experiment, trained.train.sizes, t, unit.seed)
+        plan = plan_for(unit, trained.train.sizes, t)
         state, log = engine.round(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work
         )
@@ -256,19 +253,12 @@ def run_rounds(
         yield record
 
 
-def training_federation(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
-    """Return the clients that the rounds train: for the centralised baseline, one with all rows."""
-    return pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
-
-
-def plan_for(
-    algorithm: AnyAlgorithm, experiment: Experiment, sizes: Array, round: int, seed: int
-) -> Plan:
+def plan_for(unit: Unit, sizes: Array, round: int) -> Plan:
     """Draw the round's plan; the centralised baseline has one client and one epoch."""
-    sampling = experiment.plan_of(len(sizes))
-    if algorithm.pooled:
-        sampling = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
-    return make_plan(sampling, sizes, round, seed, algorithm.roles)
+    sampling = unit.experiment.plan_of(len(sizes))
+    if unit.algorithm.pooled:
+        sampling = Sampling(clients_per_round=1, epochs=1, batch_size=unit.experiment.batch_size)
+    return make_plan(sampling, sizes, round, unit.seed, unit.algorithm.roles)
 
 
 # ---- evaluations ---------------------------------------------------------------------------------
@@ -284,10 +274,11 @@ def evaluate_round(
     experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
     federation, dtype = loaded.federation, np.dtype(experiment.dtype)
     train = experiment.eval_train or algorithm.watches_loss
+    plan = experiment.plan_of(federation.clients)
+    how: dict[str, Any] = {"seed": unit.seed, "dtype": dtype}
     scores = engine.evaluate(
-        algorithm, model, state, federation, experiment.plan_of(federation.clients),
-        round=t, seed=unit.seed, dtype=dtype, train=train, test=due,
-    )  # fmt: skip
+        algorithm, model, state, federation, plan, round=t, train=train, test=due, **how
+    )
     row: Row = {}
     for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
         row |= mean_columns(name, getattr(scores, name), getattr(scores, n))
@@ -298,22 +289,16 @@ def evaluate_round(
         batches = [federation.batch(rows, dtype) for rows in parts]
         row["B"], row["variance"] = dissimilarity(model, w, batches)
     if due and federation.validation is not None:
-        held = evaluate(
-            algorithm, model, state, replace(federation, test=federation.validation),
-            experiment.plan_of(federation.clients), round=t, seed=unit.seed, dtype=dtype, train=False,
-        )  # fmt: skip
-        row |= mean_columns("validation_accuracy", held.accuracy, held.n_test)
-        row |= mean_columns("validation_loss", held.test_loss, held.n_test)
+        as_test = replace(federation, test=federation.validation)
+        new = evaluate(algorithm, model, state, as_test, plan, round=t, train=False, **how)
+        row |= mean_columns("validation_accuracy", new.accuracy, new.n_test)
+        row |= mean_columns("validation_loss", new.test_loss, new.n_test)
     if due and loaded.unseen:
         everyone, tested = loaded.unseen
-        for name, clients in (
-            ("unseen", tested),
-            ("validation_clients", loaded.validation_clients),
-        ):
-            new = evaluate_unseen(
-                algorithm, model, state, everyone, clients,
-                support=experiment.unseen, seed=unit.seed, dtype=dtype,
-            )  # fmt: skip
+        groups = {"unseen": tested, "validation_clients": loaded.validation_clients}
+        how["support"] = experiment.unseen
+        for name, clients in groups.items():
+            new = evaluate_unseen(algorithm, model, state, everyone, clients, **how)
             row |= mean_columns(f"{name}_accuracy", new.accuracy, new.n_test)
     return scores, row, problem
 

@@ -9,7 +9,6 @@ from running import contents
 import fedref
 from fedref.algorithms.fedavg import FedAvg
 from fedref.boundary.errors import FedrefError
-from fedref.lab.experiments.own_code import OwnCodeError
 from fedref.lab.experiments.progress import Progress
 from fedref.models import BinaryLogistic
 
@@ -159,7 +158,7 @@ def test_a_model_whose_losses_of_samples_mix_is_an_error():
             losses = super().sample_losses(w, D)
             return losses + losses.sum(-1, keepdims=True)
 
-    with pytest.raises(OwnCodeError, match="the loss of training row 0 among several is"):
+    with pytest.raises(FedrefError, match="the loss of training row 0 among several is"):
         fedref.run(algorithm="fedavg", data=(X, Y, CLIENT), model=Mixed, **HOW)
 
 

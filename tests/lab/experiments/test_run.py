@@ -88,7 +88,7 @@ def test_labels_may_be_given_in_every_way():
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     for what in ("fedavg", ["fedavg"], FedAvg, FedAvg()):
         assert fedref.run(what, rounds=0).units[0].algorithm == FedAvg()
-    with pytest.raises(fedref.ConfigError, match="fedavg and other algorithms are given"):
+    with pytest.raises(fedref.ConfigError, match="both what and algorithm are given"):
         fedref.run("fedavg", algorithm="apfl")
     with pytest.raises(fedref.ConfigError, match=r'expected data=\(X, y, client\).*split="iid"'):
         fedref.run("fedavg", (X, y))

@@ -172,7 +172,7 @@ def test_what_no_client_can_have_alone_is_refused(model, words):
 
 
 def test_an_object_cannot_be_resumed_and_complex_w_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="expected its class"):
+    with pytest.raises(ConfigError, match=r"an object of .*Net cannot be imported again"):
         fedref.run(algorithm="fedavg", model=Net(3, 3), out=tmp_path / "o", **HOW)
     with pytest.raises(TypeError, match="real w"):
         SAME.logits(np.zeros(SAME.d, complex), X)
