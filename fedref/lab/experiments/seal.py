@@ -90,8 +90,8 @@ def seal_of(unit: Unit, loaded: LoadedExperiment, split_hash: str) -> dict[str, 
     data = unit.experiment.data["name"]
     function = None if is_in_memory(data) else names.find_function(data)
     things = type(unit.algorithm), type(loaded.model), function
-    own = own_modules({str(getattr(thing, "__module__", "")) for thing in things})
-    hashes = {name: hash_code([path]) for name, path in own.items()}
+    modules = own_modules({str(getattr(thing, "__module__", "")) for thing in things})
+    hashes = {name: hash_code([path]) for name, path in modules.items()}
     return {UNIT: unit.file, DATA: split_hash, **numeric_rooms(), **hashes}
 
 
@@ -119,9 +119,9 @@ def parse(path: Path) -> ast.Module:
     return tree
 
 
-def own_modules(found: Iterable[str]) -> dict[str, Path]:
+def own_modules(imported: Iterable[str]) -> dict[str, Path]:
     """Return name → file of modules that are the user's, and of those that they import, at any place."""
-    files, left = dict[str, Path](), [*found]
+    files, left = dict[str, Path](), [*imported]
     while left:
         name = left.pop()
         file = own_file(name)

@@ -90,20 +90,20 @@ def looks_of(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
 
 def column_of(name: str, table: Table, known: Mapping[str, Column] = COLUMNS) -> Column:
     """Return the column of a name; a ConfigError suggests the nearest one that has values here."""
-    held = {n for n, x in table.items() if x.dtype.kind in "iuf" and np.isfinite(x).any()}
-    held -= {"round", "seed"}
+    available = {n for n, x in table.items() if x.dtype.kind in "iuf" and np.isfinite(x).any()}
+    available -= {"round", "seed"}
     key = name.replace("-", "_")
     column = {**COLUMNS, **known}.get(key, Column(key.replace("_", " "), ""))
     column = column._replace(parts=column.parts or (key,))
-    if not held.issuperset(column.parts):
-        held |= {
-            alias for alias, one in COLUMNS.items() if one.parts and held.issuperset(one.parts)
+    if not available.issuperset(column.parts):
+        available |= {
+            alias for alias, one in COLUMNS.items() if one.parts and available.issuperset(one.parts)
         }
         if key in COLUMNS:
             raise ConfigError(
-                f"there are no values of {name} here: known are {', '.join(sorted(held))}"
+                f"there are no values of {name} here: known are {', '.join(sorted(available))}"
             )
-        raise ConfigError(unknown("metric", name, held))
+        raise ConfigError(unknown("metric", name, available))
     return column
 
 
@@ -135,11 +135,11 @@ def curves(
     columns = columns or [COLUMNS["test_loss"]._replace(parts=("test_loss",))]
     more = ""
     if swept:
-        held = [n for n in ("validation_accuracy", "validation_loss") if n in table]
-        held = [n for n in held if np.isfinite(table[n]).any()][:1]
-        by = column_of(held[0], table) if held else columns[0]
+        validation = [n for n in ("validation_accuracy", "validation_loss") if n in table]
+        validation = [n for n in validation if np.isfinite(table[n]).any()][:1]
+        by = column_of(validation[0], table) if validation else columns[0]
         rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
-        how = f"best{' by validation' * bool(held)}" if others == "best" else others
+        how = f"best{' by validation' * bool(validation)}" if others == "best" else others
         more = "\n" + style.wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
         table = last_round_over(key, table, by, others)
     over = None if swept or against == "round" else column_of(against, table)

@@ -236,15 +236,13 @@ def test_a_unit_that_kills_its_worker_twice_is_an_error_that_names_no_lost_folde
 
 @posix
 def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
-    """A second command says who is there, and writes nothing; a killed owner leaves no lock."""
+    """A second command says that a run writes there, and writes nothing; a killed owner leaves no lock."""
     first = started()
     before = (Path("a") / "config.toml").read_bytes()
     other = write(Path("other.toml"), QUICK)
     for words in (["resume", "a"], ["run", other, "--out", "a"]):
         line = refused(capsys, *words, "-q")
-        assert re.search(
-            rf"a: process {first.pid}, running since \d\d:\d\d:\d\d, writes here", line
-        )
+        assert "a: another run writes here" in line
     assert (Path("a") / "config.toml").read_bytes() == before
     with suppress(fedref.DataError):  # of a run that has saved nothing yet
         read = fedref.load_run("a")  # reading needs no ownership
