@@ -75,29 +75,14 @@ class Entry(NamedTuple):
 
     def check(self, value: Any, where: str = "") -> Any:
         """Return the value in its type; a ConfigError says `where` it stands and what is expected."""
-        if value is None and self.optional:
-            return None
-        if not self.many:
-            return self._check_one(value, where)
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected a list")
-        return tuple(self._check_one(item, where) for item in value)
-
-    def parse(self, text: str) -> Any:
-        """Return a word of a command line as a value, not yet checked: texts need no quotes."""
-        return text if self.kind in (str, Path) and not self.many else literal(text)
-
-    def describe(self) -> str:
-        """Return what the value means, and its default."""
-        known = self.default not in (None, MISSING)
-        return self.meaning + f" (default {str(plain(self.default)).lower()})" * known
-
-    def place(self, where: str) -> str:
-        return f"{where} {with_dashes(self.name)}".strip()
-
-    def _check_one(self, value: Any, where: str) -> Any:
-        if self.kind not in KINDS:  # a type of the user's own
-            return value
+        place = f"{where} {with_dashes(self.name)}".strip()
+        if (value is None and self.optional) or (self.kind not in KINDS and not self.many):
+            return value  # also of a type of the user's own
+        if self.many:
+            if not isinstance(value, list | tuple):
+                raise ConfigError(f"{place} is {quote(value)}, expected a list")
+            one = self._replace(many=False, optional=False)
+            return tuple(one.check(item, where) for item in value)
         result = convert(self.kind, value)
         if self.words and isinstance(result, str):
             if result not in self.words:
@@ -107,8 +92,17 @@ class Entry(NamedTuple):
             expected = f"{KINDS[self.kind]}{self.bounds}"
             if self.kind is int and isinstance(value, int | float) and abs(value) >= LARGEST:
                 expected += ", below 2^63"
-            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected {expected}")
+            raise ConfigError(f"{place} is {quote(value)}, expected {expected}")
         return result
+
+    def parse(self, text: str) -> Any:
+        """Return a word of a command line as a value, not yet checked: texts need no quotes."""
+        return text if self.kind in (str, Path) and not self.many else literal(text)
+
+    def describe(self) -> str:
+        """Return what the value means, and its default."""
+        known = self.default not in (None, MISSING)
+        return self.meaning + f" (default {str(plain(self.default)).lower()})" * known
 
 
 def convert(kind: Any, value: Any) -> Any:

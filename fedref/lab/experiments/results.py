@@ -252,15 +252,14 @@ class Run(NamedTuple):
         return {seed: known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
-        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
+        """Return "done", "diverged" or how far all seeds are: "unfinished (82 of 400)"."""
         pairs = self.units_of(title)
         states = {record.status for _, record in pairs}
         missing = len(pairs) < len(self.experiment.seeds)
         if "diverged" in states or (states == {"done"} and not missing):
             return "diverged" if "diverged" in states else "done"
         least = 0 if missing else min(record.round for _, record in pairs)
-        lives = self.directory is not None and run_directory.is_held(self.directory)
-        return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].experiment.rounds})"
+        return f"unfinished ({least} of {pairs[0][0].experiment.rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""

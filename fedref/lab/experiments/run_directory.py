@@ -100,14 +100,15 @@ def hold_directory(directory: Path) -> Iterator[None]:
     folder = os.open(directory, os.O_RDONLY) if fcntl else -1
     HELD.add(folder)
     try:
-        for _ in range(5):  # who looks whether a run writes here holds it for a moment
-            if lock_folder(folder):
-                break
-            time.sleep(0.1)
-        else:
+        try:
+            if fcntl:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise FedrefError(
                 f"{directory}: another run writes here; wait for it, or use another --out"
-            )
+            ) from None
+        except OSError:
+            pass  # a disk without locks
         yield
     finally:
         if fcntl and folder in HELD:
@@ -127,29 +128,6 @@ def disown() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=disown)
-
-
-def lock_folder(folder: int, shared: bool = False) -> bool:
-    """Lock an open folder, shared with other readers or not; return False if it is locked."""
-    try:
-        if fcntl:
-            fcntl.flock(folder, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a disk without locks
-        return True
-    return True
-
-
-def is_held(directory: Path) -> bool:
-    """Return whether a run writes to this directory now."""
-    with suppress(OSError):
-        folder = os.open(directory, os.O_RDONLY)
-        try:
-            return not lock_folder(folder, shared=True)
-        finally:
-            os.close(folder)
-    return False
 
 
 # ---- beginning -----------------------------------------------------------------------------------
@@ -305,10 +283,7 @@ def keep_state(directory: Path, unit: Unit, record: Record) -> None:
 def load_state(directory: Path, unit: Unit, round: int) -> State:
     """Return the state that was kept after a round; DataError if it is damaged, or another's."""
     path = state_path(directory, unit, round)
-    kept = read_tree(path)
-    unit_file, t, state = kept if len(kept) == 3 else (None, None, None)
-    if (unit_file, t) != (unit.file, round):
-        raise DataError(
-            f"{path}: holds round {t} of {unit_file}, expected round {round} of {unit.file}"
-        )
-    return State(*state)  # type: ignore[misc]
+    file, t, *state = read_tree(path)
+    if (file, t) != (unit.file, round):
+        raise DataError(f"{path}: holds round {t} of {file}, expected round {round} of {unit.file}")
+    return State(*state[0])

@@ -128,7 +128,7 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, words
     if code > 0:  # no round is lost, of two units at least; a third may just have begun
         stopped = fedref.load_run("a")
         assert sorted(record.round for record in stopped.records)[-2] > 0
-        assert any(row["status"].startswith("stopped (") for row in stopped.summary())
+        assert any(row["status"].startswith("unfinished (") for row in stopped.summary())
         assert "Not all units are done" in str(stopped)
         assert all(np.isnan(row["final_sd"]) for row in stopped.summary() if row["seeds"] == 1)
     assert main("resume", "a", "-q") == 0
@@ -246,7 +246,10 @@ def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
     assert (Path("a") / "config.toml").read_bytes() == before
     with suppress(fedref.DataError):  # of a run that has saved nothing yet
         read = fedref.load_run("a")  # reading needs no ownership
-        assert {row["status"].partition(" (")[0] for row in read.summary()} <= {"running", "done"}
+        assert {row["status"].partition(" (")[0] for row in read.summary()} <= {
+            "unfinished",
+            "done",
+        }
     first.kill()
     first.communicate()
     assert main("resume", "a", "-q") == 0
