@@ -66,22 +66,6 @@ def test_it_needs_numpy_and_the_standard_library_alone_and_is_read_in_a_sitting(
     assert len(text.partition('if __name__ == "__main__"')[0].splitlines()) <= 1045
 
 
-def test_a_gradient_is_the_slope_of_its_function_row_by_row_too():
-    x = np.array([[0.3, -1.2], [0.7, 2.0]])
-    slope = spec.gradient(lambda x: sum((row**3).sum() for row in x), x)
-    np.testing.assert_allclose(slope, 3 * x**2, rtol=1e-15)
-
-
-def test_a_round_of_stragglers_alone_changes_nothing():
-    f, (D, *_), _ = spec.make_toy()
-    client = spec.Client(0, D, [(D,)])
-    late = client._replace(straggler=True)
-    rounds = [client, late], [late], [client]
-    states = list(spec.fedavg(f, np.zeros(12), spec.drop_stragglers(rounds), 0.1))
-    expected = list(spec.fedavg(f, np.zeros(12), [[client], [client]], 0.1))
-    np.testing.assert_array_equal(states, expected)
-
-
 def test_large_scores_do_not_overflow_and_of_equal_maxima_the_first_has_the_slope():
     z, y = np.array([800.0, -800.0]), np.array([0, 1])
     np.testing.assert_array_equal(spec.logistic_loss(z, y), [800, 800])

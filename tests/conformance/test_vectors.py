@@ -24,29 +24,11 @@ INDEX = json.loads((FOLDER / "index.json").read_text("utf-8"))
 SCHEMA = json.loads((FOLDER / "index.schema.json").read_text("utf-8"))
 
 
-def conforms(x, schema, at="index"):
-    """The few words of JSON Schema that ours uses."""
-    kinds = {"object": dict, "array": list, "string": str, "number": int | float, "integer": int}
-    assert isinstance(x, kinds.get(schema["type"], bool)), at
-    if isinstance(x, str):
-        assert re.fullmatch(schema.get("pattern", ".*"), x), at
-    elif isinstance(x, list):
-        for i, part in enumerate(x):
-            conforms(part, schema["items"], f"{at}[{i}]")
-    elif isinstance(x, dict):
-        own = schema.get("properties", {})
-        assert set(schema.get("required", ())) <= set(x), at
-        assert schema.get("additionalProperties", True) or set(x) <= set(own), at
-        for key, value in x.items():
-            if key in own:
-                conforms(value, own[key], f"{at}.{key}")
-
-
-def test_the_index_conforms_to_its_schema():
-    conforms(INDEX, SCHEMA)
-    for wrong in ({"version": "1"}, {"cases": [{}]}, {"more": 1}):
-        with pytest.raises(AssertionError):
-            conforms(INDEX | wrong, SCHEMA)
+def test_the_index_has_the_fields_of_its_schema():
+    """What is required is there, and nothing that is not described."""
+    of_case = SCHEMA["properties"]["cases"]["items"]
+    for thing, schema in [(INDEX, SCHEMA), *((case, of_case) for case in INDEX["cases"])]:
+        assert {*schema["required"]} <= thing.keys() <= schema["properties"].keys()
 
 
 def test_files_are_small_and_plain():

@@ -25,53 +25,60 @@ def test_options_that_do_not_fit_together_are_refused(make, message):
         make()
 
 
-#: What is said of a point or batch → which models it is said of, and what is changed in (w, X, y, s).
+def nth(value):
+    """The array with this value in place of its third number."""
+    return lambda x: np.where(np.arange(len(x)) == 2, value, x)
+
+
+def last(value):
+    """The labels with this one behind them, without the first."""
+    return lambda y: np.append(y[1:], value)
+
+
+KNOWN = r", expected (integers from 0 to|one of \(-1, 1\)) ?\d* \(\w+\)$"
+#: What is said of a point or batch → how its w, X, y, s are changed.
 WRONG = {
-    r"w has shape \(\d+,\), expected \(..., d\) with d = ": (
-        MODELS, lambda w, X, y, s: (w[:-1], X, y, s)),
-    r"w has shape \(\), expected": (MODELS, lambda w, X, y, s: (w[0], X, y, s)),
-    r"X has shape \(7, \d+\), expected \(..., B, ": (
-        MODELS, lambda w, X, y, s: (w, X[:, 1:], y, s)),
-    r"X has shape \(\d+,\)": (MODELS, lambda w, X, y, s: (w, X[0], y[0], None)),
-    r"y has shape \(6,\), expected \(7,\): one label a row": (
-        MODELS, lambda w, X, y, s: (w, X, y[:-1], None)),
-    r"y has shape \(7,\), expected \(7, 7\)": (  # would be broadcast over seven clients
-        MODELS, lambda w, X, y, s: (np.stack([w] * 7), np.stack([X] * 7), y, None)),
-    r"s has shape \(6,\), expected \(7,\): one weight a row": (
-        MODELS, lambda w, X, y, s: (w, X, y, s[:-1])),
-    r"s has the weight -1.0, expected weights ≥ 0": (
-        MODELS, lambda w, X, y, s: (w, X, y, np.where(np.arange(7) == 2, -1.0, s))),
-    r"s has the weight nan, expected weights ≥ 0": (
-        MODELS, lambda w, X, y, s: (w, X, y, np.where(np.arange(7) == 2, np.nan, s))),
-    r"not all NumPy arrays": (MODELS, lambda w, X, y, s: (w, X, y.tolist(), s)),
-    r"labels run from -\d to .* \(\w+\)$": (
-        MODELS, lambda w, X, y, s: (w, X, np.append(y[1:], -2), s)),
-    r"labels run from .* to 3.*, expected (integers from 0 to|one of \(-1, 1\)) ?\d* \(\w+\)$": (
-        MODELS, lambda w, X, y, s: (w, X, np.append(y[1:], 3), s)),
-    r"labels run from .*, expected .* \(\w+\)$": (
-        MODELS, lambda w, X, y, s: (w, X, np.append(y[1:], 0.5), s)),
-    r"labels run from nan": (MODELS, lambda w, X, y, s: (w, X, np.append(y[1:], np.nan), s)),
-    r"labels run from 0 to 1, expected one of \(-1, 1\) \(LinearSVM\)": (
-        ("svm", "hinge"), lambda w, X, y, s: (w, X, (y + 1) // 2, s)),
-    r"X holds float64, expected codes": (("lstm",), lambda w, X, y, s: (w, X * 1.0, y, s)),
-    r"codes run from 4 to 4, expected 0 to 2, or 3 for padding": (
-        ("lstm",), lambda w, X, y, s: (w, 0 * X + 4, y, s)),
-    r"codes run from -2 to ": (
-        ("lstm",), lambda w, X, y, s: (w, np.where(np.arange(3) == 1, -2, X.astype(int)), y, s)),
+    r"w has shape \(\d+,\), expected \(..., d\) with d = ": {"w": lambda w: w[:-1]},
+    r"w has shape \(\), expected": {"w": lambda w: w[0]},
+    r"X has shape \(7, \d+\), expected \(..., B, ": {"X": lambda X: X[:, 1:]},
+    r"X has shape \(\d+,\)": {"X": lambda X: X[0], "y": lambda y: y[0], "s": lambda s: None},
+    r"y has shape \(6,\), expected \(7,\): one label a row": {"y": lambda y: y[:-1]},
+    r"y has shape \(7,\), expected \(7, 7\)": {  # would be broadcast over seven clients
+        "w": lambda w: np.stack([w] * 7), "X": lambda X: np.stack([X] * 7), "s": lambda s: None},
+    r"s has shape \(6,\), expected \(7,\): one weight a row": {"s": lambda s: s[:-1]},
+    r"s has the weight -1.0, expected weights ≥ 0": {"s": nth(-1.0)},
+    r"s has the weight nan, expected weights ≥ 0": {"s": nth(np.nan)},
+    r"not all NumPy arrays": {"y": lambda y: y.tolist()},
+    r"labels run from -\d to .* \(\w+\)$": {"y": last(-2)},
+    rf"labels run from .* to 3.*{KNOWN}": {"y": last(3)},
+    r"labels run from .*, expected .* \(\w+\)$": {"y": last(0.5)},
+    r"labels run from nan": {"y": last(np.nan)},
 }  # fmt: skip
+OF_LSTM = {
+    r"X holds float64, expected codes": {"X": lambda X: X * 1.0},
+    r"codes run from 4 to 4, expected 0 to 2, or 3 for padding": {"X": lambda X: 0 * X + 4},
+    r"codes run from -2 to ": {"X": lambda X: np.where(np.arange(3) == 1, -2, X.astype(int))},
+}
+OF_SVM = {
+    r"labels run from 0 to 1, expected one of \(-1, 1\) \(LinearSVM\)": {
+        "y": lambda y: (y + 1) // 2
+    }
+}
+ROWS = [
+    *((model, *row) for row in WRONG.items() for model in MODELS.values()),
+    *((MODELS["lstm"], *row) for row in OF_LSTM.items()),
+    *((NUMERIC[name], *row) for row in OF_SVM.items() for name in ("svm", "hinge")),
+]
 
 
-@pytest.mark.parametrize("message", WRONG)
-def test_what_does_not_fit_is_refused(message):
-    names, change = WRONG[message]
-    for name in names:
-        model = {**NUMERIC, **MODELS}[name]
-        w, _, D = make_point(model, weights=True)
-        w, *D = change(w, *D)
-        calls = model.loss, model.grad, model.sample_losses, lambda w, D: model.hvp(w, w, D)  # noqa: B023
-        for call in calls:
-            with pytest.raises(ValueError, match=message):
-                call(w, Batch(*D))
+@pytest.mark.parametrize(("model", "message", "change"), ROWS, ids=lambda x: str(x)[:40])
+def test_what_does_not_fit_is_refused(model, message, change):
+    w, _, D = make_point(model, weights=True)
+    given = {"w": w, **D._asdict()}
+    w, *D = (change[name](x) if name in change else x for name, x in given.items())
+    for call in (model.loss, model.grad, model.sample_losses, lambda w, D: model.hvp(w, w, D)):
+        with pytest.raises(ValueError, match=message):
+            call(w, Batch(*D))
 
 
 def test_a_direction_or_a_point_of_another_length_is_refused():

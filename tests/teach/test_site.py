@@ -90,15 +90,6 @@ def test_every_equation_is_whole_and_every_tag_has_its_line(read):
     assert read["spec.html"].text.count("<h2") == len(source.spec_sections()) == 18
 
 
-def test_the_first_page_has_an_order_and_every_symbol(read):
-    text = read["start.html"].text
-    order = ["fedavg", "fedprox", "per_fedavg", "fedmeta", "fedcurv", "apfl"]
-    places = [text.index(f'href="{name}.html"') for name in order]
-    assert places == sorted(places)
-    for name in ("theta", "D1", "client.data", "f.grad(w, D)", "f.hvp(w, v, D)", "beta", "lam"):
-        assert name in text.partition("Symbols")[2]
-
-
 def test_a_mistake_s_right_lines_are_the_specification_s():
     code = {line.strip() for line in TEXTS[spec].splitlines()}
     for name in MISTAKES:
