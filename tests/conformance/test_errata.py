@@ -1,10 +1,13 @@
 """Each known mistake is an edit that fits the specification as it stands, and shows in a golden case."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from fedref.conformance import errata, vectors
 from fedref.conformance.errata import Edit, ErratumError
+from fedref.judge import answer
 from fedref.judge.compare import difference
 
 CASES = sorted(vectors.read(), key=lambda case: case.model["d"])
@@ -21,9 +24,10 @@ def moves(name, case):
     )  # fmt: skip
 
 
-def test_the_right_texts_of_a_mistake_stand_where_and_as_often_as_they_say():
+def test_the_right_texts_of_a_mistake_stand_where_and_as_often_as_they_say(monkeypatch):
+    monkeypatch.setattr(errata, "run", lambda *_: SimpleNamespace(answer=answer))  # no compiling
     for name in errata.MISTAKES:
-        assert errata.judge_with(name)
+        assert errata.build_judge(name)
         assert sum(name in case.catches for case in CASES) >= 2, name
         assert errata.MISTAKES[name].why.endswith("."), name
 
