@@ -4,12 +4,15 @@ Cases and drawn rounds are held to the specification, one by one, stacked and on
 (tests/proofs), by the suite (tests/conformance) and in tests/test_strategies.py; none writes to its inputs.
 """
 
-from dataclasses import replace
+import cProfile
+import gc
+import pstats
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pytest
-from helpers import MODELS, SIZES, make_federation, play, same
+from helpers import MODELS, SIZES, make_federation, play, same, start
 
 from fedref import tree
 from fedref.algorithms import ALGORITHMS
@@ -17,10 +20,14 @@ from fedref.algorithms.apfl import APFL
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedcurv import FedCurv
 from fedref.algorithms.per_fedavg import PerFedAvg
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds import local_data
+from fedref.algorithms.scaffold import Scaffold
+from fedref.lab.experiments.own_code import CarefulClients, ClientError
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
+from fedref.rounds import local_data, stack
 from fedref.rounds import loop as rounds
+from fedref.rounds.local_data import gather
 from fedref.rounds.loop import run_clients, run_round
+from fedref.rounds.stack import stack_shared
 from fedref.sampling import Sampling, make_plan
 
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
@@ -117,3 +124,120 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, part, spoi
     unfit = replace(fitting, source=replace(fitting.source, **values))
     with pytest.raises(ValueError, match=message):
         play(FedAvg(), model, unfit, EVERYONE, rounds=1, work=work)
+
+
+# ---- clients that fail or never answer: who is named, who is left, whose state is whose ------------
+
+BAD = 2
+
+
+@dataclass(frozen=True)
+class Fails(Scaffold):
+    """Divides by zero where a feature is huge: in a step or after the steps."""
+
+    where: str = "finish"
+
+    def step(self, model, sent, local, D):
+        if self.where == "step" and D.X.max() > 1e6:
+            raise ZeroDivisionError("huge feature")
+        return super().step(model, sent, local, D)
+
+    def finish(self, model, sent, local, client_state, data):
+        if self.where == "finish" and data().X.max() > 1e6:
+            raise ZeroDivisionError("huge feature")
+        return super().finish(model, sent, local, client_state, data)
+
+
+def poisoned(model):
+    """A federation in which a client has huge features."""
+    federated = make_federation(model)
+    X = federated.source.X.copy()
+    X[federated.train.rows_of(BAD)] = 1e7
+    return replace(federated, source=replace(federated.source, X=X))
+
+
+@pytest.mark.parametrize("where", ["step", "finish"])
+@pytest.mark.parametrize("stack", [True, False])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_failing_client_is_named_or_dropped(where, stack, threads, monkeypatch):
+    monkeypatch.setattr(rounds, "threads_for", lambda step, total: threads)
+    said, model = [], MODELS["mlp"]
+    federated, algorithm = poisoned(model), Fails(where=where)
+    plan = make_plan(EVERYONE, federated.train.sizes, 6, 0)
+    plan = plan._replace(counts=np.array([2, 1, 3, 1, 2]))  # who is left is weighed by its own
+    begin = start(algorithm, model)
+    with pytest.raises(
+        ClientError,
+        match=r"^client 2 failed in round 7: \S+test_loop.py, line \d+: ZeroDivisionError: huge",
+    ):
+        run_round(algorithm, model, begin, plan, federated, work=CarefulClients(stack=stack))
+    work = CarefulClients("drop", said.append, stack=stack)
+    state, log = run_round(algorithm, model, begin, plan, federated, work=work)
+    assert said[0].startswith("client 2 failed in round 7: ")
+    assert said[0].endswith("ZeroDivisionError: huge feature; it is dropped")
+    # a client that never answered is one that was dropped, except for what it was sent
+    late = plan._replace(straggler=np.arange(len(SIZES)) == BAD)
+    expected, other = run_round(Scaffold(drop=True), model, begin, late, federated)
+    assert same(state, expected)
+    assert (log.failed, log.dropped, other.failed, other.dropped) == (1, 0, 0, 1)
+    assert log.floats_up == other.floats_up == 4 * 2 * model.d
+    assert log.floats_down == other.floats_down == 5 * 2 * model.d
+
+
+# ---- what a round does beside its arithmetic, by counting -----------------------------------------
+
+SIXTY = (60, 60, 60)
+STEPS = 30  # 5 epochs of 6 batches
+
+
+def round_of(model, epochs=5):
+    """(the work of a FedAvg round of 6 steps an epoch, its data), with a stack of three clients."""
+    federated, algorithm = make_federation(model, SIXTY), FedAvg(lr=0.01)
+    plan = make_plan(Sampling(3, epochs=epochs, batch_size=10), federated.train.sizes, 0, 0)
+    sent = algorithm.download(start(algorithm, model).server)
+    data = gather(plan, federated, np.float64, np.arange(3), np.full(3, 1 / 3))
+    return (algorithm, model, sent, [None] * 3, data), federated
+
+
+@pytest.mark.parametrize(("model", "most"), [(LinearSVM(3), 23), (Logistic(3, 4), 45)])
+def test_calls_of_a_step(model, most):
+    """Python's and NumPy's functions and methods, operators not among them."""
+    calls = []
+    for epochs in (5, 5, 10):  # the first makes what is made once
+        work, _ = round_of(model, epochs)
+        profile = cProfile.Profile()
+        gc.disable()  # Hypothesis has the collector call it
+        profile.runcall(run_clients, *work)
+        gc.enable()
+        calls.append(pstats.Stats(profile).total_calls)
+    assert calls[2] - calls[1] <= most * STEPS
+
+
+@pytest.mark.parametrize("kind", [LinearSVM(3), Logistic(3, 4)])
+@pytest.mark.parametrize("block", [1, 1 << 12, 1 << 19])
+def test_a_round_gathers_every_batch_once(kind, block, monkeypatch):
+    """However many steps a block has; labels and weights of the data are looked at once."""
+    monkeypatch.setattr(local_data, "GATHER_BYTES", 0)
+    monkeypatch.setattr(stack, "BLOCK_BYTES", block)
+    gathered, looked = [], []
+    affine, check_labels = local_data.affine, base.check_labels
+    monkeypatch.setattr(local_data, "affine", lambda X, *how: gathered.append(X) or affine(X, *how))
+    monkeypatch.setattr(
+        base, "check_labels", lambda *what: looked.append(what) or check_labels(*what)
+    )
+    work, _ = round_of(kind)
+    _, counts = run_clients(*work)
+    assert counts == (3 * STEPS, 0, 5 * sum(SIXTY), 0)
+    assert sum(X.nbytes for X in gathered) == 5 * sum(SIXTY) * 3 * 8
+    steps = max(1, block // (3 * 10 * 3 * 8))
+    assert len(gathered) == -(-STEPS // steps)
+    assert len(looked) == 1
+
+
+def test_a_start_that_all_share_is_not_copied():
+    w = np.zeros(5)
+    assert np.shares_memory(stack_shared([w, w, w]), w)
+    two = stack_shared([(w, 1), (w.copy(), 1)])
+    assert not np.shares_memory(two[0], w)
+    np.testing.assert_array_equal(two[1], [1, 1])
+    np.testing.assert_array_equal(stack_shared([w, w, w + 1]), [w, w, w + 1])
