@@ -7,15 +7,7 @@ from helpers import MODELS, NUMERIC, every_model, make_point, same, worst_error
 from scipy.sparse.linalg import eigsh
 
 from fedref import checks
-from fedref.models import (
-    CNN,
-    LSTM,
-    MLP,
-    BinaryLogistic,
-    LinearSVM,
-    Logistic,
-    linear_operator,
-)
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.models.batch import Batch
 
 

@@ -47,8 +47,7 @@ def fails(proof):
 
 
 @pytest.mark.parametrize(
-    ("name", "function"),
-    [(name, f) for name, cls in ALGORITHMS.items() for f in functions_of(cls)],
+    ("name", "function"), [(name, f) for name, cls in ALGORITHMS.items() for f in functions_of(cls)]
 )
 def test_a_wrong_function_of_a_class_is_caught(name, function, monkeypatch):
     cls, tag = ALGORITHMS[name], ELSEWHERE.get((name, function))
