@@ -36,7 +36,7 @@ Check your own Hessian-vector product, and that a function of stacked arrays equ
 use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_error`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,9 +45,10 @@ import numpy as np
 
 from fedref import spec, tree
 from fedref.boundary.errors import tell_error
+from fedref.conformance import suite
 from fedref.judge.answer import batch, risk
 from fedref.judge.case import Case
-from fedref.judge.compare import KINK, ROUNDING, compare, difference, is_clear, measure_condition
+from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
@@ -526,18 +527,15 @@ def check_rounds(
         return Report(float("nan"), bound=bound, where=f"{said} of {draws} draws")
     report, counts = grade(smallest)
     if report.ok or not counts:
-        report = Report(float("inf"), bound=bound, where="answers differently when asked twice")
+        report = Report(float("inf"), bound=bound, where=suite.TWICE)
     return report._replace(where=f"{report.where}\nin {smallest}")
 
 
 def _grade_rounds(
     algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any
 ) -> tuple[Report, bool]:
-    """Return the report on a trace, and whether it counts.
-
-    It does not where states are all 0, rounding alone, or at a kink. Where it decides, `bound` is that of
-    a right answer whose condition is as measured.
-    """
+    """Return the report on a trace, and whether it counts: not where states are all 0, rounding alone, or
+    at a kink."""
     stacks = (False,) if algorithm.stops_early else (False, True)
     runs = {stack: list(_rounds_of(trace, stack)) for stack in stacks}
     names = [list(tree.flatten(state.server)) for state in runs[False]]
@@ -547,45 +545,47 @@ def _grade_rounds(
         return {f"round {t}, {name}": np.asarray(x, float) for t, (name, x) in pairs}
 
     def expect(moved: Any) -> dict[str, Array]:
-        here = list(trace._replace(**moved).rounds())
-        theirs = generator(f(trace.model), moved.get("w", trace.w), filter(None, here))
-        return name_states([next(theirs) if clients else None for clients in here])
+        rounds = list(trace._replace(**moved).rounds())
+        theirs = generator(f(trace.model), moved.get("w", trace.w), filter(None, rounds))
+        return name_states([next(theirs) if clients else None for clients in rounds])
 
-    ours = {
-        stack: name_states([(*tree.leaves(s.server), s.clients) for s in run])
-        for stack, run in runs.items()
-    }
     try:
         want = expect({})
     except StopIteration:
         said = "the generator yields too few states, expected one after each round"
         return Report(float("inf"), bound=bound, where=said), True
-    report = _compare_states(ours, want, bound)
-    clear = is_clear(*ours[False].values())
-    if report.ok:
-        return report, any(map(np.any, ours[False].values()))
-    if not is_clear(*want.values()):
-        return report, clear
-    inputs = {name: x for name in ("w", "X") if (x := getattr(trace, name)).dtype.kind == "f"}
-    condition = measure_condition(expect, inputs, want)
-    if not condition < KINK:
-        return report, False
-    return _compare_states(ours, want, bound * condition), True
+    case, errors = _case_of(trace, want, bound), [0.0]
+    for stack, run in runs.items():
+        got = name_states([(*tree.leaves(s.server), s.clients) for s in run])
+        result, clear = suite.grade(suite.Answer(got), case), is_clear(*got.values())
+        if result.status == suite.FAILED and is_clear(*want.values()):
+            inputs = {n: x for n in ("w", "X") if (x := getattr(trace, n)).dtype.kind == "f"}
+            condition = measure_condition(expect, inputs, want)
+            graded = suite.grade_again(case, result, "float64", condition)
+            clear, result = graded is not None, graded.result if graded else result
+        if result.status == suite.FAILED:
+            return _report_on(result, case, got, stack), clear
+        errors += [difference(got[name], x) for name, x in want.items()]
+    return Report(max(errors), bound=bound), any(map(np.any, want.values()))
 
 
-def _compare_states(
-    ours: dict[bool, dict[str, Array]], want: dict[str, Array], bound: float
-) -> Report:
-    """Report the first part of a state that is not what the generator yields, or the largest error."""
-    case = Case("", "", "", "round", "", {}, {}, {}, want, (*want,), {"float64": bound})
-    for stack, got in ours.items():
-        if wrong := compare(got, case):
-            name = wrong.output
-            error = difference(got.get(name, np.nan), want[name])
-            said = f"{name}: got {got.get(name)}, expected {want[name]}{' (stacked)' * stack}"
-            return Report(error, bound=bound, where=said)
-    errors = [difference(got[name], x) for got in ours.values() for name, x in want.items()]
-    return Report(float(np.max(errors, initial=0.0)), bound=bound)
+def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:
+    """Return the case whose outputs are a generator's states."""
+    m, allowed = trace.model, tolerance(1.0) | {"float64": bound}
+    model = {"d": m.d, "shapes": getattr(m, "shapes", ()), "l2": getattr(m, "l2", 0.0)}
+    hyper = vars(trace.algorithm)
+    return Case("", "", "", "round", "", model, hyper, {}, want, (*want,), allowed)
+
+
+def _report_on(result: suite.Result, case: Case, got: Mapping[str, Any], stack: bool) -> Report:
+    """Report the first part of a state that is not what the generator yields, with evidence."""
+    from fedref.conformance.naming import describe  # it reads the known mistakes
+
+    name, want = result.output, case.outputs[result.output]
+    said = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
+    seen = describe(result, case, "float64").evidence.replace("what is right", "what is expected")
+    error = difference(got.get(name, np.nan), want)
+    return Report(error, bound=case.tolerance["float64"], where=f"{said}{'; ' * bool(seen)}{seen}")
 
 
 def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:

@@ -21,13 +21,13 @@ ROOT = PACKAGE.parent
 #: From the ground up: a room imports rooms before it only. First the reference, then the lab.
 REFERENCE = [
     "spec", "boundary", "tree", "models", "judge", "sampling", "algorithm", "algorithms", "rounds",
-    "strategies", "checks", "conformance", "proofs", "teach",
+    "conformance", "strategies", "checks", "proofs", "teach",
 ]  # fmt: skip
 FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "reproduce", "commands"]
 #: What of the reference needs more than NumPy: drawn cases, pictures, pages, pytest's options, tensors.
-NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.boundary.style", "fedref.teach",
-              "fedref.conformance.plugin", "fedref.conformance.test_backend",
-              "fedref.conformance.backends.torch")  # fmt: skip
+NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.conformance.shrinking",
+              "fedref.boundary.style", "fedref.teach", "fedref.conformance.plugin",
+              "fedref.conformance.test_backend", "fedref.conformance.backends.torch")  # fmt: skip
 #: The core's finer borders: what each of its lower rooms may import beside itself.
 MAY_IMPORT = {
     "spec": set(),

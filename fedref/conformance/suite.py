@@ -22,16 +22,23 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, user_line
 from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.conformance import serialise
 from fedref.conformance.backends import load_backend
+from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.backends.tensors import Tensors
 from fedref.judge.answer import try_answer
 from fedref.judge.case import Case, flatten
 from fedref.judge.compare import (
+    FEW_DIGITS,
+    KINK,
     compare,
+    difference,
     dtype_remarks,
     form_error,
+    is_clear,
     is_convention,
     measure_condition,
+    tolerance,
     type_name,
 )
 from fedref.models.numerics import Array
@@ -229,6 +236,87 @@ def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, 
     }
 
 
+# ---- verdicts on drawn cases ---------------------------------------------------------------------
+
+
+class Graded(NamedTuple):
+    """A drawn case with its answer, and the verdict on a backend's."""
+
+    case: Case
+    result: Result
+
+
+def with_answer(case: Case) -> Case | None:
+    """Return the case with its answer; None where that is rounding alone, or of rows of zeros."""
+    outputs = try_answer(case)
+    if not outputs or not any(x.any() for n, x in case.inputs.items() if n.endswith("X")):
+        return None
+    required = tuple(outputs) if case.call != "evaluate" else ("losses",)
+    if case.call == "client":
+        required = tuple(n for n in outputs if n.startswith(("upload.", "client.")))
+    if case.call == "round":
+        start = [n.split(".")[2] for n in case.inputs if n.startswith("state.server.")]
+        main = serialise.required_state(case.algorithm, start, case.hyper)
+        ends = tuple(f".server.{n}" for n in main)
+        required = tuple(n for n in outputs if n.endswith(ends))
+    floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
+    unclear = {n for n in floats if not is_clear(outputs[n], least=FEW_DIGITS)}
+    if unclear & set(required):
+        return None
+    unclear |= {n for n in floats if n.endswith(".F") and not outputs[n].ndim}  # 0 until renewed
+    tag = f"{case.algorithm} {case.call}".strip()
+    case = case._replace(name=f"drawn {tag}", tag=tag, required=required, tolerance=tolerance(1.0))
+    return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
+
+
+def lost_digits(case: Case) -> float:
+    """Return by how many units of rounding fedref's own outputs differ in longdouble."""
+    eps = float(np.finfo(float).eps)
+    double, exact = (call_safely(LOOP, case, dtype).outputs for dtype in (float, np.longdouble))
+    if not (double and exact):
+        return 0.0
+    floats = [n for n, x in case.outputs.items() if x.dtype.kind == "f"]
+    return max(difference(double[n], exact[n]) for n in floats) / eps
+
+
+def grade_drawn(backend: "Backend", case: Case, dtype: str) -> Graded | None:
+    """Return the verdict on a backend's answer to a case, or None if the case does not count.
+
+    The tolerance is measured only where it decides.
+    """
+    answered = with_answer(case)
+    if answered is None:
+        return None
+    result = backend.grade(answered, dtype)
+    if result.status == NOT_OFFERED:
+        return None
+    if not result.outputs:  # it passes, or its numbers are not what is wrong
+        return Graded(answered, result)
+    condition = measure(answered)
+    if condition < KINK:
+        condition = max(condition, lost_digits(answered))
+    return grade_again(answered, result, dtype, condition)
+
+
+def grade_again(case: Case, result: Result, dtype: str, condition: float) -> Graded | None:
+    """Return the verdict on numbers that differ, of a case whose condition is known by now.
+
+    It is None if the case does not count. At a kink a difference is a remark where there is a convention.
+    """
+    if condition < KINK:
+        if not result.outputs:
+            return Graded(case, result)
+        wider = {name: x * condition for name, x in case.tolerance.items()}
+        case = case._replace(tolerance=wider)
+        return Graded(case, grade(Answer(result.outputs, remarks=result.remarks), case, dtype))
+    said = convention_remarks(case)
+    if said and is_convention(result.error, condition):
+        return Graded(case, Result(case.name, case.tag, PASSED, remarks=said))
+    return Graded(case, result) if said else None
+
+
+# ---- answers of one backend ----------------------------------------------------------------------
+
 TWICE = "answers differently when asked twice"
 
 
@@ -247,7 +335,7 @@ def grade_twice(backend: Any, case: Case, dtype: Any, always: bool) -> Result:
 
 
 def grade_all(
-    backend: "InProcess | BackendProcess", cases: Iterable[Case], dtype: str, until: float = inf
+    backend: "Backend", cases: Iterable[Case], dtype: str, until: float = inf
 ) -> Iterator[Result]:
     """Yield the verdicts; the first case of each function and algorithm is asked twice.
 
@@ -329,3 +417,6 @@ class BackendProcess(SubprocessRunner):
             return result
         except ChildProcessError as error:
             return Result(case.name, case.tag, FAILED, reason=str(error))
+
+
+Backend = InProcess | BackendProcess

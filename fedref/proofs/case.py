@@ -14,6 +14,7 @@ from fedref.checks import (
     error_with_cancellation,
     relative_error,
 )
+from fedref.conformance.sources import Generator, draw_batch, draw_start
 from fedref.judge.answer import batch, risk
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
@@ -30,6 +31,7 @@ class Case:
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
         self.model, self.rng, self.f = model, rng, risk(model)
+        self.source = Generator(rng)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
         self.w0, self.h = self.draw_vectors(2)
         self.F = self.draw_vector() ** 2
@@ -86,19 +88,13 @@ class Case:
         return D, spec.Batch(*self.D1[:2]), spec.Batch(*self.D2[:2])
 
     def draw_vector(self) -> Array:
-        return np.asarray(0.5 * self.rng.normal(size=self.model.d))
+        return draw_start(self.source, self.model)
 
     def draw_vectors(self, n: int) -> Array:
         return np.stack([self.draw_vector() for _ in range(n)])
 
     def draw_batch(self, n: int) -> Batch:
-        return Batch(self.draw_features(n), self.rng.choice(self.model.labels, n))
-
-    def draw_features(self, n: int) -> Array:
-        """Draw n rows: (n, p)."""
-        if self.model.inputs == "codes":  # a code that is the vocabulary's size is padding
-            return self.rng.integers(0, self.model.vocabulary + 1, (n, self.model.length))
-        return self.rng.normal(size=(n, self.model.features))
+        return Batch(**draw_batch(self.source, self.model, n))
 
     def slope_of(self, f: Callable[[Array], Any], g: Any, at: Array | None = None) -> Report:
         """Report whether g is ∇f, by complex steps of f. at : the point, w if it is not given."""

@@ -40,7 +40,7 @@ def count_multiplications(c: Case) -> list[int]:
             return out
 
     plain = scores(c.model, lambda z: z, lambda z: z[0])
-    plain(c.w.view(CountingArray), 0 * c.draw_features(1))
+    plain(c.w.view(CountingArray), 0 * c.draw_batch(1).X)
     return tally
 
 
@@ -65,7 +65,7 @@ ANY_SIZE = [*(m for name, m in MODELS.items() if "oblong" not in name), CNN((2, 
 
 @proof("blocks", "logits of 130 samples, and of none = the specification", ANY_SIZE)
 def blocks(c: Case) -> Iterator[Report]:
-    X = c.draw_features(130)
+    X = c.draw_batch(130).X
     got = c.model.logits(c.w, X)
     yield equal(got, c.f.scores(c.w, X))
     yield equal(c.model.logits(c.w, X[:0]).shape, (0, *got.shape[1:]), bound=0)

@@ -97,11 +97,12 @@ class World:
     def __init__(self, c: Case, it: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
         self.c, self.it, self.sampling = c, it, sampling
         n = sum(TRAIN) + sum(TEST)
-        X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
-        y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
+        D, rows = c.draw_batch(n), c.rng.permutation(n)
         train = Part(rows[: sum(TRAIN)], np.cumsum([0, *TRAIN]))
         test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
-        self.federation = Federation(Source(X, y), train, test, shift=SHIFT, scale=SCALE)
+        self.federation = Federation(
+            Source(SHIFT + SCALE * D.X, D.y), train, test, shift=SHIFT, scale=SCALE
+        )
         self.trained = pool(self.federation, c.rng) if it.pooled else self.federation
         drawn = Sampling(1, epochs=1, batch_size=3) if it.pooled else sampling
         sizes, first = self.trained.train.sizes, int(c.rng.integers(1 << 30))

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedref import spec
 from fedref.algorithms import ALGORITHMS
+from fedref.conformance.sources import Trace
 from fedref.judge import Case, answer, trace
 from fedref.judge.answer import clients_of
 from fedref.models import BinaryLogistic
@@ -54,7 +55,7 @@ def worked_example(algorithm: str) -> Case | None:
 
     Raises ConfigError without Hypothesis.
     """
-    from fedref.strategies import arrays, smallest  # first: they say so if Hypothesis is missing
+    from fedref.conformance.shrinking import arrays, smallest  # it says so if Hypothesis is missing
 
     # isort: split
     from hypothesis import strategies as st
@@ -97,9 +98,6 @@ def make_rounds(
     The second has one row more, in the batch of the first role, so that clients' weights differ.
     spare : rows of each client in no batch of the first step; each step then begins a row further.
     """
-    from fedref.conformance.drawn import case_of
-    from fedref.strategies import Trace
-
     it = ALGORITHMS[algorithm](**{**rates, **FIXED.get(algorithm, {})})
     n = len(it.roles) * width + spare
     offsets = np.array([0, 2 * n + 1] if it.pooled else [0, n, 2 * n + 1])
@@ -114,7 +112,7 @@ def make_rounds(
         0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, batches
     )
     plans = tuple(plan._replace(round=t) for t in range(rounds))
-    return case_of(Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds), algorithm)
+    return Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds).case()
 
 
 def has_no_zero(case: Case) -> bool:

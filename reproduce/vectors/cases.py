@@ -13,6 +13,7 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
+from fedref.conformance.sources import Generator, draw_batch, draw_meta_gradient, draw_start
 from fedref.judge.answer import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
@@ -126,31 +127,9 @@ LOADER = {
 }  # fmt: skip
 
 
-def rng_of(name: str) -> np.random.Generator:
-    """Return a random generator that depends on the case's name alone."""
-    return stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32))
-
-
-def draw_labels(model: Any, rng: np.random.Generator, n: int) -> Array:
-    """Return n labels in which every label occurs, as far as n allows."""
-    known = np.array(model.labels)
-    return rng.permutation(np.resize(rng.permutation(known), n)).astype(np.int64)
-
-
-def draw_batch(model: Any, rng: np.random.Generator, n: int, *lead: int) -> dict[str, Array]:
-    """Return n random samples, or an array of such batches of shape `lead`."""
-    y = [draw_labels(model, rng, n) for _ in range(int(np.prod(lead)))]
-    shape = (*lead, n, model.features)
-    if model.inputs == "codes":  # the code `vocabulary` is padding
-        X: Array = rng.integers(0, model.vocabulary, shape, endpoint=True)
-    else:
-        X = rng.normal(size=shape)
-    return {"X": X, "y": np.reshape(y, (*lead, n))}
-
-
-def draw_start(model: Any, rng: np.random.Generator) -> Array:
-    """Return random parameters: a model's usual start may be zeros."""
-    return 0.5 * rng.normal(size=model.d)
+def source_of(name: str) -> Generator:
+    """Return random numbers that depend on the case's name alone."""
+    return Generator(stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32)))
 
 
 def make_case(
@@ -191,15 +170,15 @@ def derivative_cases() -> Iterator[Case]:
     }
     kinks = "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background"
     for name, model in {**FAMILIES, **FURTHER, **KINKS, **UNBIASED}.items():
-        rng, kink = rng_of(name), name in KINKS
-        w, v = draw_start(model, rng), draw_start(model, rng)
-        D = draw_batch(model, rng, 4 if kink else 6)
+        source, kink = source_of(name), name in KINKS
+        w, v = draw_start(source, model), draw_start(source, model)
+        D = draw_batch(source, model, 4 if kink else 6)
         if kink:
             for i, part in enumerate(model.unpack(w)):
                 part[..., : 1 if i == 0 else part.size if part.ndim == 1 else 0] = 0
             D["X"][:, ::3] = 0  # a blank background
         else:
-            D["s"] = np.append(rng.uniform(0.5, 2, 5), 0.0)
+            D["s"] = np.append(source.rng.uniform(0.5, 2, 5), 0.0)
         for call, (output, text) in [*about.items()][kink:]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
@@ -208,9 +187,9 @@ def derivative_cases() -> Iterator[Case]:
             )  # fmt: skip
     yield from margin_cases()
     for name, model, sizes in (("mlp", FAMILIES["mlp"], SIZES), ("uneven", UNEVEN, UNEVEN_SIZES)):
-        rng = rng_of("dissimilarity" if name == "mlp" else "dissimilarity-uneven")
-        w = draw_start(model, rng)
-        clients = {k: draw_batch(model, rng, n) for k, n in enumerate(sizes)}
+        source = source_of("dissimilarity" if name == "mlp" else "dissimilarity-uneven")
+        w = draw_start(source, model)
+        clients = {k: draw_batch(source, model, n) for k, n in enumerate(sizes)}
         yield make_case(
             f"dissimilarity-{name}", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
             ["B", "variance"], "fedprox B",
@@ -245,31 +224,27 @@ def meta_gradient_cases() -> Iterator[Case]:
         return make_case(*at, VARIANTS[variant][0].split(), **more)
 
     for family, model in FAMILIES.items():
-        for variant, (start_name, *names) in INPUTS.items():
+        for variant in INPUTS:
             if variant == "per-fedavg-steps":
                 continue
-            rng = rng_of(f"{variant} {family}")
-            inputs: dict[str, Any] = {start_name: draw_start(model, rng)}
-            if "alpha" in names:
-                inputs["alpha"] = rng.uniform(0.1, 0.5, model.d)
-            batch_names = [name for name in names if name != "alpha"]
-            inputs |= {name: draw_batch(model, rng, n) for name, n in zip(batch_names, (4, 5, 3))}
+            source = source_of(f"{variant} {family}")
+            inputs = draw_meta_gradient(source, model, variant, (4, 5, 3))
             yield meta_case(f"{variant}-{family}", variant, model, inputs)
 
-    model, rng = FAMILIES["mlp"], rng_of("more")
-    w, D = draw_start(model, rng), draw_batch(model, rng, 5)
+    model, source = FAMILIES["mlp"], source_of("more")
+    w, D = draw_start(source, model), draw_batch(source, model, 5)
     yield meta_case(
         "per-fedavg-one-batch", "per-fedavg", model, {"w": w, "D": D, "D1": D, "D2": D},
         tag="per-fedavg eq.3", about="D = D′ = D″: the gradient of f(w − α∇f(w))",
     )  # fmt: skip
     yield meta_case(
         "per-fedavg-steps", "per-fedavg-steps", model,
-        {"w": w, "D": draw_batch(model, rng, 4, 2), "D1": D, "D2": draw_batch(model, rng, 3, 2)},
+        {"w": w, "D": draw_batch(source, model, 4, 2), "D1": D, "D2": draw_batch(source, model, 3, 2)},
     )  # fmt: skip
-    S, Q = draw_batch(model, rng, 4), draw_batch(model, rng, 5)
+    S, Q = draw_batch(source, model, 4), draw_batch(source, model, 5)
     for variant in ("fedmeta-maml", "fedmeta-sgd", "fedmaml"):
         inputs = {"theta": w} | (
-            {"alpha": rng.uniform(0.1, 0.5, model.d)} if variant == "fedmeta-sgd" else {}
+            {"alpha": source.rates(model.d)} if variant == "fedmeta-sgd" else {}
         )
         yield meta_case(
             f"{variant}-two-steps", variant, model, inputs | dict(zip(INPUTS[variant][-2:], (S, Q))),
@@ -280,12 +255,12 @@ def meta_gradient_cases() -> Iterator[Case]:
 
 def further_meta_cases(meta_case: Any) -> Iterator[Case]:
     """Yield three inner steps on batches of uneven sizes, models without a bias, and empty support sets."""
-    rng = rng_of("further meta-gradients")
-    w, alpha = draw_start(UNEVEN, rng), rng.uniform(-0.2, 0.5, UNEVEN.d)
-    S, Q = draw_batch(UNEVEN, rng, 6), draw_batch(UNEVEN, rng, 7)
+    source = source_of("further meta-gradients")
+    w, alpha = draw_start(source, UNEVEN), source.rng.uniform(-0.2, 0.5, UNEVEN.d)
+    S, Q = draw_batch(source, UNEVEN, 6), draw_batch(source, UNEVEN, 7)
     yield meta_case(
         "per-fedavg-three-steps", "per-fedavg-steps", UNEVEN,
-        {"w": w, "D": draw_batch(UNEVEN, rng, 4, 3), "D1": Q, "D2": draw_batch(UNEVEN, rng, 6, 3)},
+        {"w": w, "D": draw_batch(source, UNEVEN, 4, 3), "D1": Q, "D2": draw_batch(source, UNEVEN, 6, 3)},
         about="the meta-gradient through three inner steps",
     )  # fmt: skip
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
@@ -295,12 +270,14 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
             hyper={"inner_steps": 3}, about=SUBJECTS[variant][1] + ", three inner steps",
         )  # fmt: skip
     for name, model in UNBIASED.items():
-        batches = {role: draw_batch(model, rng, n) for role, n in (("D", 4), ("D1", 6), ("D2", 3))}
+        batches = {
+            role: draw_batch(source, model, n) for role, n in (("D", 4), ("D1", 6), ("D2", 3))
+        }
         yield meta_case(
-            f"per-fedavg-{name}", "per-fedavg", model, {"w": draw_start(model, rng)} | batches
+            f"per-fedavg-{name}", "per-fedavg", model, {"w": draw_start(source, model)} | batches
         )
     model = Logistic(2, 5, l2=0.3)
-    empty, Q = draw_batch(model, rng, 0), draw_batch(model, rng, 7)
+    empty, Q = draw_batch(source, model, 0), draw_batch(source, model, 7)
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
         own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
         yield meta_case(
@@ -319,7 +296,7 @@ def make_trace(
 
     scale : of X; server : fields of its state that are not as at the start.
     """
-    rng = rng_of(f"trace round-{name}")
+    source = source_of(f"trace round-{name}")
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
     config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
     given = HYPER | {"B": B} | dict(hyper or {})
@@ -330,9 +307,9 @@ def make_trace(
     for t in range(rounds):
         plan: dict[str, Any] = make_plan(config, sizes, t, seed, it.roles)._asdict()
         plans.append(plan | ({"loss": losses[t]} if losses else {}))
-    first = serialise.initial_server(it, model, draw_start(model, rng))
+    first = serialise.initial_server(it, model, draw_start(source, model))
     start = serialise.dump_state(first, np.float64) | dict(server or {})
-    data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
+    data = draw_batch(source, model, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     data["X"] = scale * data["X"] if scale != 1 else data["X"]
     main = serialise.required_state(algorithm, start, given)
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
@@ -457,8 +434,8 @@ STATEFUL = ("fedcurv", "apfl", "scaffold", "apfl-deng", "feddyn")
 
 def uneven_cases() -> Iterator[Case]:
     """Yield rounds of every algorithm in which all sizes differ, from a state that is not the start's."""
-    rng = rng_of("uneven")
-    alpha = rng.uniform(-0.2, 0.5, UNEVEN.d)
+    source = source_of("uneven")
+    alpha = source.rng.uniform(-0.2, 0.5, UNEVEN.d)
     for name, hyper in UNEVEN_HYPER.items():
         algorithm = max((a for a in ALGORITHMS if name.startswith(a)), key=len)
         more = f"; {', '.join(f'{key} {value}' for key, value in hyper.items())}" if hyper else ""
@@ -612,25 +589,25 @@ def evaluation_cases() -> Iterator[Case]:
         for family, model in FAMILIES.items():
             if family != "mlp" and algorithm not in ("fedavg-update", "fedavg-meta"):
                 continue
-            rng = rng_of(f"evaluate {algorithm} {family}")
+            source = source_of(f"evaluate {algorithm} {family}")
             hyper = HYPER | {
                 "inner_steps": 2,
                 "lam": 2.0 if algorithm == "pfedme" else HYPER["lam"],
             }
             it = algorithm_of(algorithm, hyper)
-            state = serialise.initial_server(it, model, draw_start(model, rng))
+            state = serialise.initial_server(it, model, draw_start(source, model))
             inputs: dict[str, Any] = {"server": serialise.dump_state(state, np.float64)}
             if algorithm == "fedmeta-sgd":  # learned by now
-                inputs["server"]["alpha"] = rng.uniform(0.1, 0.5, model.d)
+                inputs["server"]["alpha"] = source.rates(model.d)
             if algorithm == "apfl":
                 shapes = describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
-                inputs["client"] = {"a": rng.normal(size=units), "w_k": draw_start(model, rng)}
+                inputs["client"] = {"a": source.numbers(units), "w_k": draw_start(source, model)}
             if algorithm == "apfl-deng":
-                inputs["client"] = {"v": draw_start(model, rng), "a": np.array(0.3)}
+                inputs["client"] = {"v": draw_start(source, model), "a": np.array(0.3)}
             if it.adapts_on:
-                inputs["D"] = draw_batch(model, rng, 5)
-            inputs["tests"] = [draw_batch(model, rng, 4), draw_batch(model, rng, 3)]
+                inputs["D"] = draw_batch(source, model, 5)
+            inputs["tests"] = [draw_batch(source, model, 4), draw_batch(source, model, 3)]
             yield make_case(
                 f"evaluate-{algorithm}-{family}", "evaluate", algorithm, model, hyper, inputs,
                 ["losses"], about="a client adapts once, then is tested on two batches",
@@ -659,18 +636,18 @@ def further_evaluation_cases() -> Iterator[Case]:
         for name in ("fedavg-meta", "fedmeta-maml", "fedmeta-sgd", "fedmaml", "pfedme")
     ]
     for name, algorithm, model, hyper, rows, about in situations:
-        rng = rng_of(f"evaluate further {name}")
+        source = source_of(f"evaluate further {name}")
         it = algorithm_of(algorithm, HYPER | hyper)
-        state = serialise.initial_server(it, model, draw_start(model, rng))
+        state = serialise.initial_server(it, model, draw_start(source, model))
         inputs: dict[str, Any] = {"server": serialise.dump_state(state, np.float64)}
         inputs["server"] |= {
-            field: rng.uniform(-0.2, 0.5, model.d)
+            field: source.rng.uniform(-0.2, 0.5, model.d)
             for field, algorithms in (("alpha", "fedmeta-sgd"), ("theta1", "fedmaml"))
             if algorithm == algorithms
         }
         if rows:
-            inputs["D"] = draw_batch(model, rng, max(rows, 0))
-        inputs["tests"] = [draw_batch(model, rng, 6), draw_batch(model, rng, 3)]
+            inputs["D"] = draw_batch(source, model, max(rows, 0))
+        inputs["tests"] = [draw_batch(source, model, 6), draw_batch(source, model, 3)]
         yield make_case(
             f"evaluate-{name}", "evaluate", algorithm, model, HYPER | hyper, inputs, ["losses"], about=about,
         )  # fmt: skip

@@ -29,7 +29,7 @@ from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array
 from reproduce.vectors import files
-from reproduce.vectors.cases import SUBJECTS, all_cases, rng_of
+from reproduce.vectors.cases import SUBJECTS, all_cases, source_of
 
 #: The tolerance is this many times the measured effect of rounding: a backend may sum in other orders.
 MARGIN = 32
@@ -87,7 +87,7 @@ def measure_condition(case: Case, exact: dict[str, Array]) -> float:
     It is the largest effect of two: moving the inputs by 2⁻³⁰, and computing in float64 or float32.
     Margins of exactly 1 are not moved: they would leave the kink, which zeros do not.
     """
-    rng = rng_of(f"condition {case.name}")
+    rng = source_of(f"condition {case.name}").rng
     times = 0 if case.convention and case.model["family"] == "svm" else 3
     moved = [compute(perturb_inputs(case, rng), np.float64) for _ in range(times)]
     factors = [max_difference(outputs, case.outputs) / NUDGE for outputs in moved]

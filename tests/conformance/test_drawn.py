@@ -10,6 +10,7 @@ import pytest
 from fedref.conformance import drawn, serialise, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.sources import SUBJECTS
 from fedref.conformance.suite import InProcess
 from fedref.judge import make_case
 from fedref.lab.commands import main
@@ -26,9 +27,9 @@ def grad(model, w, D):
 """
 
 
-@pytest.mark.parametrize("call", drawn.SUBJECTS)
+@pytest.mark.parametrize("call", SUBJECTS)
 def test_fedref_passes(call):
-    found = list(drawn.search(InProcess(LOOP), len(drawn.SUBJECTS[call]) * 2, call, seed=3))
+    found = list(drawn.search(InProcess(LOOP), len(SUBJECTS[call]) * 2, call, seed=3))
     assert [name for name, _, _ in found if name == call]
     assert [drawn.by_hand(failure) for _, _, failure in found if failure] == []
 
@@ -81,14 +82,17 @@ def test_another_slope_at_a_kink_is_a_remark_from_either_side():
     for x in (1.0, -1.0):  # the hinge's margin is 1 at w, and greater on one side
         D = {"X": np.array([[x]]), "y": np.array([int(x)])}
         case = make_case("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
-        _, result = drawn.judge(InProcess(SlopeAtMargin1()), case, "float64")
+        _, result = suite.grade_drawn(InProcess(SlopeAtMargin1()), case, "float64")
         assert result.status == suite.PASSED
         assert result.remarks == ("grad differs at a kink: here the slope at margin 1 is 0",)
         backend = SlopeAtMargin1()
         backend.slope = 30
-        assert drawn.judge(InProcess(backend), case, "float64").result.status == suite.FAILED
+        assert suite.grade_drawn(InProcess(backend), case, "float64").result.status == suite.FAILED
         elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, 0.5)})
-        assert drawn.judge(InProcess(SlopeAtMargin1()), elsewhere, "float64").result.remarks == ()
+        assert (
+            suite.grade_drawn(InProcess(SlopeAtMargin1()), elsewhere, "float64").result.remarks
+            == ()
+        )
 
 
 class FirstState:
@@ -139,7 +143,7 @@ def test_a_case_that_raises_at_a_kink_fails():
 
     D = {"X": np.ones((1, 1)), "y": np.ones(1, int)}
     case = make_case("grad", LinearSVM(1, bias=False), {"w": np.ones(1), "D": D})
-    assert drawn.judge(InProcess(Raises()), case, "float64").result.status == suite.FAILED
+    assert suite.grade_drawn(InProcess(Raises()), case, "float64").result.status == suite.FAILED
 
 
 def test_when_its_time_is_over_the_search_ends(capsys):

@@ -15,12 +15,12 @@ from fedref import strategies
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta
+from fedref.conformance.sources import federation_of
 from fedref.models import MLP, Logistic
 from fedref.rounds import evaluation
 from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.rounds.federation import Part
 from fedref.sampling import Sampling
-from fedref.strategies import federation_of
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
 SIZES = (7, 1, 12, 3, 5, 2, 9)

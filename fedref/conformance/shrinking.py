@@ -1,0 +1,113 @@
+"""Hypothesis as a source of what is drawn: numbers of a blackboard, and of all that fails the smallest."""
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.boundary.errors import ConfigError
+from fedref.models.numerics import Array
+
+try:
+    from hypothesis import HealthCheck, Phase, errors, find, settings
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise ConfigError(
+        'fedref.strategies needs Hypothesis: pip install "fedref[strategies]"'
+    ) from error
+
+Draw = Any
+Strategy = st.SearchStrategy[Any]
+
+#: Numbers of a case, the simplest first.
+NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
+
+
+def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
+    """Draw an array of this shape with entries from `numbers`."""
+    n = int(np.prod(shape))
+    entries = st.lists(st.sampled_from(numbers), min_size=n, max_size=n)
+    return entries.map(lambda x: np.reshape(np.array(x, float), shape))
+
+
+class Shrinking(NamedTuple):
+    """A source of choices by Hypothesis: numbers of a blackboard, and of failures the smallest."""
+
+    draw: Draw
+
+    def choose(self, options: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def numbers(self, *shape: int, scale: float = 1.0) -> Array:
+        x: Array = self.draw(arrays(*shape))
+        return x
+
+    def rates(self, d: int) -> Array:
+        return self.numbers(d)
+
+    def labels(self, known: Sequence[int], n: int) -> Array:
+        return self.codes_of(known, n)
+
+    def codes(self, most: int, *shape: int) -> Array:
+        return self.codes_of(range(most + 1), *shape)
+
+    def codes_of(self, known: Sequence[int], *shape: int) -> Array:
+        x: Array = self.draw(arrays(*shape, numbers=known))
+        return x.astype(np.int64)
+
+
+def drawn(describe: Callable[..., Any], *given: Any, **options: Any) -> Strategy:
+    """Return a strategy for what a function of `sources` draws."""
+
+    @st.composite
+    def strategy(draw: Draw) -> Any:
+        return describe(Shrinking(draw), *given, **options)
+
+    return strategy()
+
+
+#: Of more draws than these Hypothesis varies what it has instead of drawing anew.
+DRAWS_AT_ONCE = 9
+
+
+class TimeIsUp(BaseException):
+    """The time to draw, or to make an example smaller, is over; Hypothesis lets it pass."""
+
+
+def smallest(
+    strategy: Strategy, fails: Callable[[Any], bool], draws: int, seed: int | None = None,
+    key: bytes | None = None, seconds: float = 300.0,
+) -> Any:  # fmt: skip
+    """Return the smallest example that fails, if one of `draws` does, else None.
+
+    seed : None draws the same examples each time. key : keeps a failure in Hypothesis' database.
+    seconds : for how long a failure is made smaller.
+    """
+    how: dict[str, Any] = {"database": None} if key is None else {}
+    how |= {"deadline": None, "suppress_health_check": list(HealthCheck)}
+    how["phases"] = (Phase.reuse, Phase.generate, Phase.shrink)
+    failing, end = list[Any](), math.inf
+
+    def fails_in_time(x: Any) -> bool:
+        nonlocal end
+        if monotonic() > end:
+            raise TimeIsUp
+        if not fails(x):
+            return False
+        failing.append(x)
+        end = min(end, monotonic() + seconds)
+        return True
+
+    for start in range(0, draws, DRAWS_AT_ONCE):
+        limits = settings(max_examples=min(DRAWS_AT_ONCE, draws - start), **how)
+        random = Random(f"{seed or 0} {start}")
+        try:
+            return find(strategy, fails_in_time, settings=limits, random=random, database_key=key)
+        except (errors.NoSuchExample, errors.Unsatisfiable):
+            continue
+        except (TimeIsUp, errors.Flaky):  # what failed may pass when it is asked again
+            return min(failing, key=lambda x: len(repr(x)), default=None)
+    return None
