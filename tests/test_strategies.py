@@ -3,88 +3,17 @@
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedref import checks, spec, strategies
-from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.errors import ConfigError
-from fedref.conformance import drawn, suite
-from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.models import MLP, BinaryLogistic, LinearSVM, Logistic
-
-slow_draws = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], derandomize=True,
-    max_examples=12,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-@slow_draws
-@given(data=st.data())
-def test_rounds_are_the_specification_s(name, data):
-    """One by one, stacked and on threads, to the bit; and no order or padding matters."""
-    trace = data.draw(strategies.traces(strategies.algorithms(name)))
-    for backend in (LOOP, STACK):
-        graded = suite.grade_drawn(suite.InProcess(backend), trace.case(), "float64")
-        assert graded is None or graded.result.status == suite.PASSED, drawn.by_hand(graded)
-    assert [part for part, r in checks.check_invariance(trace).items() if not r.ok] == []
-
-
-# ---- models, and what may not change rounds ------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", strategies.FAMILIES)
-@slow_draws
-@given(data=st.data())
-def test_a_model_has_the_properties_of_one(family, data):
-    p = data.draw(strategies.problems(strategies.models(family), weights=True))
-    wrong = {name: report for name, report in checks.check_model(p).items() if not report.ok}
-    assert wrong == {}
-
-
-#: An algorithm whose limit is FedAvg, with the hyperparameters of the limit, beside the same lr.
-LIMITS = {
-    "fedprox": {"mu": 0.0, "adaptive_mu": False, "until_gamma": 0.0},
-    "fedcurv": {"lam": 0.0},
-    "apfl": {"mu": 0.0, "lam": 0.0, "z": 99, "importance": "fisher"},
-    "fedavg-update": {}, "fedavg-meta": {}, "apfl-deng": {}, "centralised": {},
-    "pfedme": {"lam": 0.0, "lr": 0.0},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", LIMITS)
-@slow_draws
-@given(data=st.data())
-def test_a_limit_is_fedavg(name, data):
-    limit = data.draw(strategies.algorithms(name, **LIMITS[name]))
-    fedavg = FedAvg(weighting=limit.weighting, drop=limit.drop, lr=limit.lr)
-    trace = data.draw(strategies.traces(limit))
-    assert checks.check_limit(limit, fedavg, trace).ok
-
-
-@slow_draws
-@given(strategies.traces(strategies.algorithms("per-fedavg", alpha=0.0, inner_steps=1)))
-def test_per_fedavg_with_alpha_0_is_fedavg_on_the_second_batch(trace):
-    a = trace.algorithm
-    plans = [p._replace(rows=p.rows | {"D": p.rows["D1"]}) for p in trace.plans]
-    fedavg = FedAvg(weighting=a.weighting, drop=a.drop, lr=a.beta)
-    assert checks.check_limit(a, fedavg, trace._replace(plans=tuple(plans))).ok
-
-
-@slow_draws
-@given(strategies.traces(strategies.algorithms("scaffold", server_lr=1.0), clients=1, rounds=1))
-def test_scaffold_with_one_client_is_fedavg(trace):
-    a = trace.algorithm
-    assert checks.check_limit(a, FedAvg(drop=a.drop, lr=a.lr), trace).ok
-
 
 # ---- what is wrong is found, and shrinks ---------------------------------------------------------
 
@@ -220,36 +149,6 @@ def test_points_on_a_kink_are_drawn_on_request_alone():
     )
     hinge = strategies.problems(st.just(LinearSVM(1, bias=False)))
     assert strategies.smallest(hinge, lambda p: (p.D.y * (p.D.X @ p.w) == 1).any(), 300) is None
-
-
-@pytest.mark.parametrize(
-    ("event", "happens"),
-    [
-        ("a client misses a round", lambda t: any(set(t.plans[0].clients) - set(p.clients) for p in t.plans)),
-        ("a client was drawn twice", lambda t: any((p.counts > 1).any() for p in t.plans)),
-        ("a client straggles", lambda t: any(p.straggler.any() for p in t.plans)),
-        ("all straggle", lambda t: any(p.straggler.all() for p in t.plans)),
-        ("padding", lambda t: any((p.rows["Q"] < 0).any() for p in t.plans)),
-        ("an empty support", lambda t: any((p.rows["S"] < 0).all(-1).any() for p in t.plans)),
-        ("three rounds", lambda t: len(t.plans) == 3),
-        ("one class", lambda t: len(t.y) > 2 and len(set(t.y)) == 1),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)  # fmt: skip
-def test_every_event_of_a_round_is_drawn(event, happens):
-    some = strategies.traces(strategies.algorithms("fedmeta-maml"), BinaryLogistic(1))
-    assert strategies.smallest(some, happens, 300, seconds=0.0) is not None
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_hyperparameters_reach_every_choice(name):
-    """None is out of its bounds, or the algorithm would be refused."""
-    some = strategies.algorithms(name)
-    choices = ALGORITHMS[name].choices | {"drop": (True, False)}
-    for field, words in choices.items():
-        for word in words:
-            has = partial(lambda field, word, a: getattr(a, field) == word, field, word)
-            assert strategies.smallest(some, has, 100, seconds=0.0)
 
 
 def test_real_targets_and_weights():
