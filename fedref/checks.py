@@ -46,7 +46,7 @@ import numpy as np
 from fedref import spec, tree
 from fedref.boundary.errors import tell_error
 from fedref.conformance import suite
-from fedref.judge.answer import batch, risk
+from fedref.judge.answer import batch, risk_of
 from fedref.judge.case import Case
 from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
 from fedref.models import MODELS
@@ -433,7 +433,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
 def _hvp_error(model: Any, w: Array, v: Array, D: Batch, Hv: Array, bound: float) -> float:
     """The error of Hv. The loss of fedref's own models is the specification's, which takes dual numbers."""
     own = type(model) in MODELS.values()
-    loss, rows = (risk(model), batch(D._asdict())) if own else (model.loss, D)
+    loss, rows = (risk_of(model), batch(D._asdict())) if own else (model.loss, D)
     grad = partial(model.grad, D=D)
     try:
         return _error(Hv, dual_hvp(lambda w: loss(w, rows), w, v))

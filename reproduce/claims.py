@@ -118,7 +118,7 @@ class Finding(NamedTuple):
         error = float(t.ppf((1 + level) / 2, df) * sd / np.sqrt(n))
         return max(error, self.least, ROUNDING) + self.rounding
 
-    def judge(self, claim: Claim, level: float = LEVEL) -> str:
+    def decide(self, claim: Claim, level: float = LEVEL) -> str:
         """Return the verdict on this number alone. level : that at which it is contradicted."""
         x, margin, wide = self.values.mean, self.margin, self.margin_at(level)
         if np.isnan([x, margin, *self.values.each]).any():
@@ -153,7 +153,7 @@ class Judgement(NamedTuple):
         """The verdict on every number alone."""
         # of all settings one is enough to contradict: each at a level that is 95 % for all of them
         level = 1 - (1 - LEVEL) / max(len(self.decisive), 1) if self.claim.together else LEVEL
-        return Counter(f.judge(self.claim, level) for f in self.decisive)
+        return Counter(f.decide(self.claim, level) for f in self.decisive)
 
     @property
     def verdict(self) -> str:
@@ -209,10 +209,15 @@ def claim_of(fields: Mapping[str, Any]) -> Claim:
 
 def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
     """Return what is measured of every claim and number in every place that it is about."""
-    return [one for claim in claims_of(spec) if claim.quantity for one in judge(claim, spec, cells)]
+    return [
+        one
+        for claim in claims_of(spec)
+        if claim.quantity
+        for one in decide_claim(claim, spec, cells)
+    ]
 
 
-def judge(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
+def decide_claim(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
     """Yield the judgement of one claim in every place where its methods were measured."""
     groups: dict[str, list[Place]] = {}
     for place in cells.places_at(claim.at):

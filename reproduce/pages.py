@@ -123,7 +123,7 @@ def is_within(x: Values, others: Sequence[Values | None], least: float) -> bool:
     """Return whether a difference is within its margin, or so for all that is known."""
     one, *every = (Finding(("", ""), "", "", v, least, 2) for v in (x, *others) if v)
     claim = claims.claim_of({"what": "", "above": 0.0})
-    return one._replace(pooled=claims.pool(one, every)).judge(claim) == UNDECIDED
+    return one._replace(pooled=claims.pool(one, every)).decide(claim) == UNDECIDED
 
 
 # ---- claims on a report's page -------------------------------------------------------------------

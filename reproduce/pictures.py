@@ -263,7 +263,7 @@ def margins_beyond(claim: Claim, f: Finding, x: float) -> float:
 def colour_of(one: Headline, f: Finding) -> str:
     """Return the colour of a number's verdict; grey where data or size stand in for the paper's."""
     stands_in = any(fits(place_name(f.place), [p]) for p in one.spec.get("data-notes", {}))
-    return GREY if stands_in or one.claim.own_size else COLOUR[f.judge(one.claim)]
+    return GREY if stands_in or one.claim.own_size else COLOUR[f.decide(one.claim)]
 
 
 def dot(colour: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def answer(case: Case, arguments: Values | None = None) -> dict[str, Any]:
     if case.call not in CALLS:
         raise NotImplementedError(f"{case.call}: the specification has whole rounds only")
     h = SimpleNamespace(**case.hyper, shapes=case.model["shapes"])
-    f = risk(build_model(case.model))
+    f = risk_of(build_model(case.model))
     return flatten(CALLS[case.call](case.algorithm, f, h, **(arguments or case.arguments())))
 
 
@@ -56,7 +56,7 @@ class WeightedBatch(spec.Batch):
     s: Array
 
 
-class Risk(spec.Risk):
+class WeightedRisk(spec.Risk):
     """f(w; D), also of a batch with weights: Σ s_j f(w; D_j) / Σ s_j, or the L2 term where all are 0."""
 
     def __call__(self, w: Array, D: Any) -> Any:
@@ -77,14 +77,14 @@ def batch(D: Values) -> spec.Batch:
     return weighted
 
 
-def risk(model: Any) -> spec.Risk:
+def risk_of(model: Any) -> spec.Risk:
     """Return f(w; D) of a model."""
     loss = spec.cross_entropy
     if isinstance(model, BinaryLogistic):
         loss = spec.logistic_loss
     if isinstance(model, LinearSVM):
         loss = partial(spec.hinge, power=1 + model.squared)
-    return Risk(scores(model), loss, model.labels, model.l2)
+    return WeightedRisk(scores(model), loss, model.labels, model.l2)
 
 
 def mean_pool(z: Any) -> Any:

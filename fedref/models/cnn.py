@@ -26,7 +26,7 @@ class Grid(NamedTuple):
     after: tuple[int, int, int]  # h = ⌊(H−k+1)/2⌋, w likewise, C
 
 
-class Trace(NamedTuple):
+class Activations(NamedTuple):
     """The values that a forward pass keeps for the backward pass: one list entry per layer."""
 
     A: list[Array]  # (..., rows, in) the input, unfolded
@@ -187,7 +187,7 @@ class CNN(base.SoftmaxLogits):
             return np.concatenate([da / 4] * 4, -2)
         return da
 
-    def forward(self, w: Array, X: Array) -> Trace:
+    def forward(self, w: Array, X: Array) -> Activations:
         phi = nx.ACTIVATIONS[self.activation]
         c = self.pixels[2]
         a = X.reshape(*X.shape[:-2], X.shape[-2] * (self.features // c), c)  # (..., B·H·W, c)
@@ -204,7 +204,7 @@ class CNN(base.SoftmaxLogits):
             if l < len(layers) - 1:
                 f.append(phi.value(u))
                 a = self.Q(l, f[l])
-        return Trace(A, masks, f, u)
+        return Activations(A, masks, f, u)
 
     def logits(self, w: Array, X: Array) -> Array:
         """z_L, (..., B, classes), a few samples at a time."""
@@ -213,16 +213,16 @@ class CNN(base.SoftmaxLogits):
 
     def grad(self, w: Array, D: Batch) -> Array:
         self.validate(w, D)
-        trace = self.forward(w, D.X)
-        c = base.mean_weights(D, trace.z.dtype)
-        delta = nx.cross_entropy_slope(trace.z, D.y, c)  # [δ_L] (p − Y) / n
-        g = self.backward(w, trace, delta)
+        kept = self.forward(w, D.X)
+        c = base.mean_weights(D, kept.z.dtype)
+        delta = nx.cross_entropy_slope(kept.z, D.y, c)  # [δ_L] (p − Y) / n
+        g = self.backward(w, kept, delta)
         return g + self.l2 * w if self.l2 else g
 
-    def backward(self, w: Array, trace: Trace, delta: Array) -> Array:
+    def backward(self, w: Array, kept: Activations, delta: Array) -> Array:
         """Σ_j ∂(δ_j · z_j)/∂w for δ (..., B, classes): (..., d)."""
         phi = nx.ACTIVATIONS[self.activation]
-        A, masks, f, _ = trace
+        A, masks, f, _ = kept
         g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
         layers, out = self.layers(w), self.layers(g)
         for l in reversed(range(len(A))):

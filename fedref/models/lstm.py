@@ -39,7 +39,7 @@ class Adjoint(NamedTuple):
     e: Array  # (..., T, B, H) ∂ℓ/∂c_t
 
 
-class Trace(NamedTuple):
+class Activations(NamedTuple):
     """The values that a forward pass keeps."""
 
     codes: Array  # (..., T, B), padding as code 0
@@ -180,9 +180,9 @@ class LSTM(base.SoftmaxLogits):
         self.validate(w, D)
 
         def chunk(w: Array, X: Array, y: Array, c: Array) -> Array:
-            trace = self.forward(w, X)
-            delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])  # (..., B, C)
-            return self.backward(w, trace, delta)[0]
+            kept = self.forward(w, X)
+            delta = nx.cross_entropy_slope(kept.z, y[..., 0], c[..., 0])  # (..., B, C)
+            return self.backward(w, kept, delta)[0]
 
         g = in_chunks(chunk, [w], [D.X, *columns(D, w)], self.rows)
         return g + self.l2 * w if self.l2 else g
@@ -191,20 +191,20 @@ class LSTM(base.SoftmaxLogits):
         self.validate(w, D)
 
         def chunk(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
-            trace = self.forward(w, X)
-            R = self.R_forward(w, v, trace)
+            kept = self.forward(w, X)
+            R = self.R_forward(w, v, kept)
             # δ = (p − 1_y) c,  R{δ} = (diag(p) − ppᵀ) R{z} c
-            delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])
-            Rdelta = nx.cross_entropy_curvature(trace.z, R.z, c[..., 0])
-            adjoints = self.backward(w, trace, delta)[1]
-            return self.R_backward(w, v, trace, R, adjoints, delta, Rdelta)
+            delta = nx.cross_entropy_slope(kept.z, y[..., 0], c[..., 0])
+            Rdelta = nx.cross_entropy_curvature(kept.z, R.z, c[..., 0])
+            adjoints = self.backward(w, kept, delta)[1]
+            return self.R_backward(w, v, kept, R, adjoints, delta, Rdelta)
 
         h = in_chunks(chunk, [w, v], [D.X, *columns(D, w)], self.rows)
         return h + self.l2 * v if self.l2 else h
 
     # ---- the four passes, layer by layer ---------------------------------------------------------
 
-    def forward(self, w: Array, X: Array) -> Trace:
+    def forward(self, w: Array, X: Array) -> Activations:
         E, *W, D, b = self.unpack(w)
         padding = X.mT == self.vocabulary
         skip = padding[..., None] if padding.any() else None
@@ -215,48 +215,48 @@ class LSTM(base.SoftmaxLogits):
             layers.append(forward(x, W_l, b_l, skip))
             x = layers[-1].h[..., 1:, :, :]
         r = self.read(x, skip)
-        return Trace(codes, skip, layers, r, r @ D + b[..., None, :])
+        return Activations(codes, skip, layers, r, r @ D + b[..., None, :])
 
-    def R_forward(self, w: Array, v: Array, trace: Trace) -> Trace:
-        """R{·} of everything in the trace."""
+    def R_forward(self, w: Array, v: Array, kept: Activations) -> Activations:
+        """R{·} of everything that a forward pass keeps."""
         _, *W, D, _ = self.unpack(w)
         V_E, *V, V_D, v_b = self.unpack(v)
         layers: list[Steps] = []
-        Rx = look_up(V_E, trace.codes)
-        for l, steps in enumerate(trace.layers):
-            layers.append(R_forward(steps, Rx, W[2 * l], V[2 * l], V[2 * l + 1], trace.skip))
+        Rx = look_up(V_E, kept.codes)
+        for l, steps in enumerate(kept.layers):
+            layers.append(R_forward(steps, Rx, W[2 * l], V[2 * l], V[2 * l + 1], kept.skip))
             Rx = layers[-1].h[..., 1:, :, :]
-        Rr = self.read(Rx, trace.skip)
-        Rz = Rr @ D + trace.r @ V_D + v_b[..., None, :]
-        return Trace(trace.codes, trace.skip, layers, Rr, Rz)
+        Rr = self.read(Rx, kept.skip)
+        Rz = Rr @ D + kept.r @ V_D + v_b[..., None, :]
+        return Activations(kept.codes, kept.skip, layers, Rr, Rz)
 
-    def backward(self, w: Array, trace: Trace, delta: Array) -> tuple[Array, list[Adjoint]]:
+    def backward(self, w: Array, kept: Activations, delta: Array) -> tuple[Array, list[Adjoint]]:
         """(Σ_j ∂(δ_j · z_j)/∂w (..., d), the adjoints of each layer) for δ (..., B, classes)."""
         _, *W, D, _ = self.unpack(w)
         g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
         dE, *dW, dD, db = self.unpack(g)
-        np.matmul(trace.r.mT, delta, out=dD)
+        np.matmul(kept.r.mT, delta, out=dD)
         np.sum(delta, -2, out=db)
-        dh = self.transpose_read(delta @ D.mT, trace.skip)
+        dh = self.transpose_read(delta @ D.mT, kept.skip)
         adjoints: list[Adjoint] = []
-        for l in reversed(range(len(trace.layers))):
-            n, steps = self.sizes[l][0], trace.layers[l]
-            adjoints.insert(0, backward(steps, W[2 * l], dh, trace.skip))
+        for l in reversed(range(len(kept.layers))):
+            n, steps = self.sizes[l][0], kept.layers[l]
+            adjoints.insert(0, backward(steps, W[2 * l], dh, kept.skip))
             d_l = flatten_time(adjoints[0].delta)  # (..., T·B, 4H)
             np.matmul(flatten_time(steps.x).mT, d_l, out=dW[2 * l][..., :n, :])
             np.matmul(flatten_time(previous(steps.h)).mT, d_l, out=dW[2 * l][..., n:, :])
             np.sum(d_l, -2, out=dW[2 * l + 1])
             # ∂ℓ/∂x, which is the layer below's ∂ℓ/∂h
             dh = unflatten_time(d_l @ W[2 * l][..., :n, :].mT, self.length)
-        scatter_add(dh, trace.codes, out=dE)
+        scatter_add(dh, kept.codes, out=dE)
         return g, adjoints
 
     def R_backward(
         self,
         w: Array,
         v: Array,
-        trace: Trace,
-        R: Trace,
+        kept: Activations,
+        R: Activations,
         adjoints: list[Adjoint],
         delta: Array,
         Rdelta: Array,
@@ -266,14 +266,14 @@ class LSTM(base.SoftmaxLogits):
         _, *V, V_D, _ = self.unpack(v)
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         RdE, *RdW, RdD, Rdb = self.unpack(h)
-        np.matmul(trace.r.mT, Rdelta, out=RdD)  # R{rᵀδ} = rᵀ R{δ} + R{r}ᵀ δ
+        np.matmul(kept.r.mT, Rdelta, out=RdD)  # R{rᵀδ} = rᵀ R{δ} + R{r}ᵀ δ
         RdD += R.r.mT @ delta
         np.sum(Rdelta, -2, out=Rdb)
-        Rdh = self.transpose_read(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
-        for l in reversed(range(len(trace.layers))):
-            n, steps, Rsteps, adjoint = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
+        Rdh = self.transpose_read(Rdelta @ D.mT + delta @ V_D.mT, kept.skip)
+        for l in reversed(range(len(kept.layers))):
+            n, steps, Rsteps, adjoint = self.sizes[l][0], kept.layers[l], R.layers[l], adjoints[l]
             Rd_l = flatten_time(
-                R_backward(steps, Rsteps, adjoint, W[2 * l], V[2 * l], Rdh, trace.skip)
+                R_backward(steps, Rsteps, adjoint, W[2 * l], V[2 * l], Rdh, kept.skip)
             )
             d_l = flatten_time(adjoint.delta)
             for rows, x, Rx in (
@@ -286,7 +286,7 @@ class LSTM(base.SoftmaxLogits):
             np.sum(Rd_l, -2, out=RdW[2 * l + 1])
             W_x, V_x = W[2 * l][..., :n, :], V[2 * l][..., :n, :]
             Rdh = unflatten_time(Rd_l @ W_x.mT + d_l @ V_x.mT, self.length)
-        scatter_add(Rdh, trace.codes, out=RdE)
+        scatter_add(Rdh, kept.codes, out=RdE)
         return h
 
     def read(self, h: Array, skip: Array | None) -> Array:

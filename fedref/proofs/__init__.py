@@ -7,7 +7,7 @@ every golden case, its numbers moved, as the specification does (`cases`), and s
 stacked and on threads (`runs`); what somebody derived is the complex step of its objective (`identities`).
 
 A proof is a generator of reports, one for each comparison; `@proof` enters it into `PROOFS`, once for
-each tag. It gets a `Case`: a small model, a random point, and batches. To read a proof, start at
+each tag. It gets a `Setting`: a small model, a random point, and batches. To read a proof, start at
 `identities.meta_gradient`.
 """
 
@@ -15,10 +15,10 @@ from importlib import import_module
 
 # The order of the imports is the order of the table: models, the papers' equations, rounds, plans.
 from fedref.proofs.models import MODELS  # isort: skip
-from fedref.proofs.case import Case
+from fedref.proofs.setting import Setting
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
 for _name in ("duals", "pieces", "identities", "cases", "runs", "sampling"):
     import_module(f"fedref.proofs.{_name}")
 
-__all__ = ["MODELS", "ONE", "PROOFS", "Case", "Proof", "Row", "run", "select"]
+__all__ = ["MODELS", "ONE", "PROOFS", "Proof", "Row", "Setting", "run", "select"]

@@ -15,7 +15,7 @@ from fedref.checks import Report
 from fedref.conformance import suite, vectors
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, PROOFS, proof
 
 
@@ -60,7 +60,7 @@ def enter(tag: str, cases: list[judge.Case]) -> None:
         proof(tag, claim, ONE)(partial(compare_all, chosen))
 
 
-def compare_all(cases: list[judge.Case], c: Case) -> Iterator[Report]:
+def compare_all(cases: list[judge.Case], c: Setting) -> Iterator[Report]:
     """Compare some cases, with numbers of this proof's own."""
     for case in cases:
         yield from compare(move_numbers(case, c.rng))

@@ -8,7 +8,7 @@ import numpy as np
 from fedref import spec
 from fedref.checks import Report
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, proof
 
 A = np.arange(1.0, 13).reshape(3, 4) / 10
@@ -55,7 +55,7 @@ def cauchy(f: Callable[[Any], Any], w: Array, r: float = 0.05, n: int = 16) -> A
     "∇f by every rule, at real and complex w = Cauchy's formula; no rule: refused",
     ONE,
 )
-def rules(c: Case) -> Iterator[Report]:
+def rules(c: Setting) -> Iterator[Report]:
     w = (np.arange(4) + 1) / 2 + 0.1 * c.rng.uniform(-1, 1, 4)
     for f in FUNCTIONS:
         for at in (w, w + 0.05j):

@@ -30,7 +30,7 @@ from fedref.algorithms import (
 from fedref.checks import Report, relative_error, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, SMOOTH, equation, proof
 
 # ---- Per-FedAvg ----------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ from fedref.proofs.table import ONE, SMOOTH, equation, proof
     ("per-fedavg eq.2", "per-fedavg eq.3"),
     "meta_gradient(D = D′ = D″) = complex step of the loss after a step",
 )
-def meta_gradient(c: Case) -> Iterator[Report]:
+def meta_gradient(c: Setting) -> Iterator[Report]:
     D, *_ = c.real_rows
     objective = partial(per_fedavg.meta_objective, c.model, D=c.D, alpha=0.1)
     yield equal(objective(c.w), c.f(spec.adapt(c.f, c.w, D, 0.1), D))
@@ -48,7 +48,7 @@ def meta_gradient(c: Case) -> Iterator[Report]:
 
 
 @proof("per-fedavg eq.6", "ν = 3 inner steps = complex step of the chained objective")
-def three_steps(c: Case) -> Iterator[Report]:
+def three_steps(c: Setting) -> Iterator[Report]:
     Ds = [c.D, c.D1, c.D2]
 
     def chained_loss(w: Array) -> Any:
@@ -64,7 +64,7 @@ def three_steps(c: Case) -> Iterator[Report]:
     ("fedmaml §3.2", "fedmeta MAML"),
     "the objectives of FedMAML and MAML = the specification's; ∇ of both after 2 steps",
 )
-def task(c: Case) -> Iterator[Report]:
+def task(c: Setting) -> Iterator[Report]:
     D, D1, _ = c.real_rows
     star, at = spec.adapt(c.f, c.w, D, 0.1, 2), (c.D, c.D1)
     g, theta_star = fedmaml.meta_gradient(c.model, c.w, *at, alpha=0.1, steps=2)
@@ -79,7 +79,7 @@ def task(c: Case) -> Iterator[Report]:
 
 
 @proof(("per-fedavg eq.7", "per-fedavg eq.8"), "meta_gradient_hf → eq.6 as δ²", SMOOTH)
-def hessian_free(c: Case) -> Iterator[Report]:
+def hessian_free(c: Setting) -> Iterator[Report]:
     hf = partial(per_fedavg.meta_gradient_hf, c.model, c.w, c.D, c.D1, c.D2, alpha=0.1)
     yield equal(hf(), spec.meta_gradient_hf(c.f, c.w, *c.real_rows, 0.1))
     exact = spec.meta_gradient(c.f, c.w, *c.real_rows, 0.1)
@@ -91,7 +91,7 @@ def hessian_free(c: Case) -> Iterator[Report]:
 
 
 @proof("fedprox B", "where f or F_k is stationary: B = ∞, or 1 if all are", [LinearSVM(4)])
-def stationary(c: Case) -> Iterator[Report]:
+def stationary(c: Setting) -> Iterator[Report]:
     one, other = (c.D1._replace(y=np.full(3, label)) for label in (1, -1))
     got = fedprox.dissimilarity(c.model, np.zeros(5), [one, other])
     assert math.inf == got.B
@@ -105,7 +105,7 @@ def stationary(c: Case) -> Iterator[Report]:
     "μ − 0.1 after each five falls running, + 0.1 after a rise; an equal loss is neither",
     ONE,
 )
-def penalty_weight(c: Case) -> Iterator[Report]:
+def penalty_weight(c: Setting) -> Iterator[Report]:
     losses: list[float] = [*range(20, 8, -1), 9, 8, 8, 7, 6, 5, 4, 3, 9, 8, *range(7, -4, -1)]
     expected = [0.3] * 5 + [0.2] * 5 + [0.1] * 9 + [0.0] + [0.1] * 5 + [0.0] * 8
     for adapt in (spec.adapt_mu, fedprox.adapt_mu):
@@ -118,7 +118,7 @@ def penalty_weight(c: Case) -> Iterator[Report]:
 
 
 @proof("fedprox γ", "where wᵗ is stationary: γ = 0 at wᵗ, ∞ elsewhere", [LinearSVM(4)])
-def gamma_where_stationary(c: Case) -> Iterator[Report]:
+def gamma_where_stationary(c: Setting) -> Iterator[Report]:
     far, w0 = c.D1._replace(y=np.ones(3, int)), np.array([0, 0, 0, 0, 9.0])
     with np.errstate(all="raise"):  # nothing is divided by 0 on the way
         yield equal(fedprox.inexactness(c.model, w0, w0, far, mu=0.7), 0, bound=0)
@@ -126,7 +126,7 @@ def gamma_where_stationary(c: Case) -> Iterator[Report]:
 
 
 @proof("fedprox γ", "a client stops after the epoch that made it γ-inexact, at γ itself too", ONE)
-def stops(c: Case) -> Iterator[Report]:
+def stops(c: Setting) -> Iterator[Report]:
     w0 = c.draw_vector()
     now, start = (spec.prox_gradient(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
     gamma = float(fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7))
@@ -140,7 +140,7 @@ def stops(c: Case) -> Iterator[Report]:
 
 
 @proof("fedcurv Fisher", "fisher and MAS in blocks of 1 to 3 samples = at once; 0 without weight")
-def blocks(c: Case) -> Iterator[Report]:
+def blocks(c: Setting) -> Iterator[Report]:
     both: Any = ((importance.fisher, spec.fisher), (importance.mas, spec.mas))
     for estimate, printed in both:
         for D, drawn in zip((c.D, c.D1), c.real_rows):
@@ -153,11 +153,11 @@ def blocks(c: Case) -> Iterator[Report]:
         yield equal(estimate(c.model, c.w, none), np.zeros(c.model.d), bound=0)
 
 
-def square(c: Case) -> Any:
+def square(c: Setting) -> Any:
     return ((c.w - c.w0) ** 2).sum()
 
 
-def composite(c: Case) -> Array:
+def composite(c: Setting) -> Array:
     return spec.compose(spec.unit_of_parameter(c.model.shapes), c.w, c.a, c.h)
 
 
@@ -188,7 +188,7 @@ equation("apfl eq.5", "gradient_square, SI of paths of either sign = the specifi
 
 
 @proof(("fedprox alg.2", "fedprox γ", "feddyn objective", "apfl eq.6"), "of a stack = one by one")
-def stacks(c: Case) -> Iterator[Report]:
+def stacks(c: Setting) -> Iterator[Report]:
     K = 7  # clients; no other axis has this length
     w, h, a = c.draw_vectors(K), c.draw_vectors(K), c.rng.normal(size=(K, len(c.a)))
     starts = (w0 for _ in range(10_000) if c.model.grad(w0 := c.draw_vector(), c.D).any())
@@ -203,7 +203,7 @@ def stacks(c: Case) -> Iterator[Report]:
 
 
 @proof("fedcurv penalty", "penalty_gradient from u, v = complex step of penalty, j ≠ s", ONE)
-def penalty(c: Case) -> Iterator[Report]:
+def penalty(c: Setting) -> Iterator[Report]:
     I, thetas, me = c.draw_vectors(3) ** 2, c.draw_vectors(3), 1
     others = [(I[j], thetas[j]) for j in range(3) if j != me]
     u, v = I.sum(0), (I * thetas).sum(0)
@@ -223,7 +223,7 @@ FALLS = [*6 * [1.0], *5 * [2.0], 1.5, 1.0, 0.75, 0.5, 0.0, 0.25]
     "PlateauDetector: renewals = the specification's over waves of loss, and at the thresholds",
     ONE,
 )
-def detector(c: Case) -> Iterator[Report]:
+def detector(c: Setting) -> Iterator[Report]:
     waves = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
     for losses, deltas in ((waves, (0.9, 0.13)), (LEVEL, (1.0, 0.5)), (FALLS, (1.0, 0.5))):
         detector = apfl.PlateauDetector(*deltas, 5)
@@ -234,7 +234,7 @@ def detector(c: Case) -> Iterator[Report]:
 
 
 @proof("apfl-deng α", "one step: α stays in [0, 1], clipped at either end")
-def mixing_weight(c: Case) -> Iterator[Report]:
+def mixing_weight(c: Setting) -> Iterator[Report]:
     w, v, D = c.w, c.w + c.vs[0], c.real_rows[0]
     g_v, g_a = spec.gradients(lambda v, a: c.f(a * v + (1 - a) * w, D), (v, np.array(0.3)))
     for lr in (0.3, 1e3, -1e3):
@@ -262,7 +262,7 @@ class Linear(spec.Risk):
 
 
 @proof("feddyn alg.1", "where θ_k minimises the local objective, h_k⁺ = ∇L_k(θ_k)", ONE)
-def minimum(c: Case) -> Iterator[Report]:
+def minimum(c: Setting) -> Iterator[Report]:
     theta = c.w
     for _ in range(200):
         theta = theta - 0.3 * feddyn.gradient(c.model, theta, c.w, c.h, c.D, alpha=1.0)
@@ -271,7 +271,7 @@ def minimum(c: Case) -> Iterator[Report]:
 
 
 @proof("pfedme envelope", "λ(w − θ̂) = complex step of min_θ f(θ) + (λ/2)‖θ − w‖²", SMOOTH)
-def envelope(c: Case) -> Iterator[Report]:
+def envelope(c: Setting) -> Iterator[Report]:
     solve = partial(pfedme.personalise, c.model, D=c.D, lam=15.0, alpha=0.06, steps=60)
     yield c.slope_of(
         lambda w: pfedme.objective(c.model, solve(w), w, c.D, lam=15.0),

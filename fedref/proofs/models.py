@@ -13,15 +13,15 @@ from fedref.judge.answer import scores
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import FAMILIES, ONE, equation, proof
 
 
-def spec_grad(c: Case) -> Iterator[Report]:
+def spec_grad(c: Setting) -> Iterator[Report]:
     yield c.slope_of(lambda w: c.f(w, c.rows), c.f.grad(c.w, c.rows))
 
 
-def model_stack(c: Case) -> Iterator[Report]:
+def model_stack(c: Setting) -> Iterator[Report]:
     K = 7  # clients; no other axis has this length
     w, v, D = c.draw_vectors(K), c.draw_vectors(K), tree.stack([c.draw_batch(2) for _ in range(K)])
     yield stack_equals_loop(c.model.loss, w, D)
@@ -30,7 +30,7 @@ def model_stack(c: Case) -> Iterator[Report]:
     yield stack_equals_loop(c.model.predict, w, D.X, bound=0)
 
 
-def model_labels(c: Case) -> Iterator[Report]:
+def model_labels(c: Setting) -> Iterator[Report]:
     m, D = c.model, c.D2
     yield equal(m.predict(c.w, D.X), c.f.predict(c.w, D.X), bound=0)
     yield equal(m.sample_losses(c.w, D), c.f.loss(c.f.scores(c.w, D.X), D.y))
@@ -40,11 +40,11 @@ def model_labels(c: Case) -> Iterator[Report]:
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
 
 
-def draw_residual(c: Case) -> Array:
+def draw_residual(c: Setting) -> Array:
     return np.cos(np.arange(c.f.scores(c.w, c.D1.X).size)).reshape(c.f.scores(c.w, c.D1.X).shape)
 
 
-def at_complex(c: Case) -> Array:
+def at_complex(c: Setting) -> Array:
     """Return a complex point: users take complex steps through the gradient."""
     return c.w + 0.1j * c.vs[0]
 
@@ -98,7 +98,7 @@ for _name, _model in MODELS.items():
 # Kinks: all four numbers of a window are equal; a φ is at 0; a margin is exactly 1
 
 
-def turn_hvp(c: Case, m: Any, w: Array, D: Batch) -> Iterator[Report]:
+def turn_hvp(c: Setting, m: Any, w: Array, D: Batch) -> Iterator[Report]:
     """Compare loss, grad and ±hvp: at a kink they must not depend on the direction's sign."""
     rows = spec.Batch(*D[:2])
     yield equal(m.loss(w, D), c.f(w, rows))
@@ -117,7 +117,7 @@ KINKED = [
 
 
 @proof("CNN ties", "loss, grad, ±hvp where all maxima are ties = the specification", [TIES])
-def cnn_ties(c: Case) -> Iterator[Report]:
+def cnn_ties(c: Setting) -> Iterator[Report]:
     w = c.w.copy()
     TIES.unpack(w)[0][...] = 0  # then every window holds four equal numbers
     yield from turn_hvp(c, TIES, w, c.D1)
@@ -126,7 +126,7 @@ def cnn_ties(c: Case) -> Iterator[Report]:
 
 
 @proof("kinks of φ", "loss, grad, ±hvp where the first φ's are at 0 = the specification", KINKED)
-def activation_kinks(c: Case) -> Iterator[Report]:
+def activation_kinks(c: Setting) -> Iterator[Report]:
     w = c.w.copy()
     W, b, *_ = c.model.unpack(w)
     W[...] = b[...] = 0
@@ -140,7 +140,7 @@ def activation_kinks(c: Case) -> Iterator[Report]:
 
 @proof("kinks of the hinge", "loss, grad, ±hvp where a margin is 1 = the specification: the slope is 0",
        [LinearSVM(4, l2=0.1, squared=squared) for squared in (False, True)])  # fmt: skip
-def hinge_kinks(c: Case) -> Iterator[Report]:
+def hinge_kinks(c: Setting) -> Iterator[Report]:
     w, D = c.w.copy(), c.D2
     D.X[0], w[-1] = 0, D.y[0]  # 1 − yz = 1 − y² = 0
     yield from turn_hvp(c, c.model, w, D)
@@ -152,7 +152,7 @@ def hinge_kinks(c: Case) -> Iterator[Report]:
 
 
 @proof("initialisation", "fan-in, glorot, he = the bounds as printed, layer by layer", ONE)
-def initialisation(c: Case) -> Iterator[Report]:
+def initialisation(c: Setting) -> Iterator[Report]:
     for model in (MLP(3, (5, 4), 3), CNN((5, 8, 2), (3,), 2, 4, 3)):
         for name in ("fan-in", "glorot", "he"):
             rng, expected = np.random.default_rng(7), list[float]()
@@ -175,7 +175,7 @@ def initialisation(c: Case) -> Iterator[Report]:
 
 
 @proof("linear_operator", "the operator's products = ∇²f v of the specification", FAMILIES)
-def operator(c: Case) -> Iterator[Report]:
+def operator(c: Setting) -> Iterator[Report]:
     product, H = c.f.hvp(c.w, c.vs[0], c.rows), linear_operator(c.model, c.w, c.D)
     for side in (H, H.T):  # a Hessian is symmetric
         yield equal(side @ c.vs[0], product)

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedref import checks, sampling
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
+from fedref.proofs.setting import Setting
 
 EPS = float(np.finfo(float).eps)
 
@@ -21,7 +21,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
 )
 
 
-def derivative_errors(case: Case, h: Array) -> dict[str, Array]:
+def derivative_errors(case: Setting, h: Array) -> dict[str, Array]:
     """Return method → its relative error at every step h.
 
     The error is the worst of several directions: along a single one, rounding errors may cancel by luck.
@@ -50,7 +50,7 @@ class Remainder(NamedTuple):
     slope: float  # as `taylor_slope` measures it
 
 
-def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
+def taylor_remainders(case: Setting, t: Array) -> dict[str, Remainder]:
     """Return name → the remainder of Taylor's formula at every step t, and its slope.
 
     The names: "wrong" for a wrong gradient, "gradient" for the right one, "hvp" for the right one with
@@ -79,14 +79,16 @@ def draw(path: Path, seed: int) -> None:
     save(draw_halves((12, 5.4), seed, draw_errors, draw_remainders), path)
 
 
-def draw_halves(size: tuple[float, float], seed: int, *halves: Callable[[Any, Case], None]) -> Any:
+def draw_halves(
+    size: tuple[float, float], seed: int, *halves: Callable[[Any, Setting], None]
+) -> Any:
     """Return a figure with these halves side by side, about one small MLP."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
     from fedref.boundary.style import STYLE
 
-    case = Case(MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
+    case = Setting(MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
     case.vs = case.draw_vectors(12)
     with style.context(STYLE):
         figure = Figure(size, layout="constrained")
@@ -95,7 +97,7 @@ def draw_halves(size: tuple[float, float], seed: int, *halves: Callable[[Any, Ca
     return figure
 
 
-def draw_errors(axes: Any, case: Case) -> None:
+def draw_errors(axes: Any, case: Setting) -> None:
     h = np.logspace(-20, 0, 81)
     formulae = {
         "forward": "$(f(w+hv)-f(w))/h$",
@@ -112,7 +114,7 @@ def draw_errors(axes: Any, case: Case) -> None:
     axes.set(title=title, xlabel="step size $h$", ylabel=label)
 
 
-def draw_remainders(axes: Any, case: Case) -> None:
+def draw_remainders(axes: Any, case: Setting) -> None:
     t = np.logspace(-8, 0, 33)
     labels = {
         "wrong": r"$g$ wrong by 10 %",

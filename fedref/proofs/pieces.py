@@ -13,15 +13,15 @@ from fedref.models import CNN, LSTM, lstm
 from fedref.models.base import Model
 from fedref.models.lstm import in_chunks
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
 from fedref.proofs.models import MODELS
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, equation, proof
 
 ALL = list(MODELS.values())
 TEXT = [model for model in ALL if isinstance(model, LSTM)]
 
 
-def count_multiplications(c: Case) -> list[int]:
+def count_multiplications(c: Setting) -> list[int]:
     """Count the specification's multiplications for one sample without padding, layer by layer."""
     views = c.model.unpack(c.w)
     ends = np.cumsum([view.size for view in views])
@@ -45,7 +45,7 @@ def count_multiplications(c: Case) -> list[int]:
 
 
 @proof("products", "products, work of every model = those of the specification, counted", ALL)
-def products(c: Case) -> Iterator[Report]:
+def products(c: Setting) -> Iterator[Report]:
     counted = count_multiplications(c)
     yield equal(c.model.products, counted, bound=0)
     grad = hvp = 0
@@ -64,7 +64,7 @@ ANY_SIZE = [*(m for name, m in MODELS.items() if "oblong" not in name), CNN((2, 
 
 
 @proof("blocks", "logits of 130 samples, and of none = the specification", ANY_SIZE)
-def blocks(c: Case) -> Iterator[Report]:
+def blocks(c: Setting) -> Iterator[Report]:
     X = c.draw_batch(130).X
     got = c.model.logits(c.w, X)
     yield equal(got, c.f.scores(c.w, X))
@@ -78,7 +78,7 @@ equation("Model", "hvp and sample_losses that an own model inherits = the specif
 
 
 @proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)
-def parts(c: Case) -> Iterator[Report]:
+def parts(c: Setting) -> Iterator[Report]:
     def products(w: Array, X: Array) -> Array:
         return X @ w[..., None]  # (..., B, 1)
 
@@ -95,7 +95,7 @@ def parts(c: Case) -> Iterator[Report]:
 @proof(
     "parts", "an LSTM one and two samples at a time = at once; padding = the specification", TEXT
 )
-def text_in_parts(c: Case) -> Iterator[Report]:
+def text_in_parts(c: Setting) -> Iterator[Report]:
     m, v, D = c.model, c.vs[0], c.D2._replace(s=np.arange(5.0))
     D.X[1] = m.vocabulary
     for X in (D.X, D.X % m.vocabulary):  # the second without padding
@@ -111,7 +111,7 @@ def text_in_parts(c: Case) -> Iterator[Report]:
 
 
 @proof("precision", "loss, grad, hvp in float32 = in float64 to 1e-4, and stay float32", ALL)
-def model_precision(c: Case) -> Iterator[Report]:
+def model_precision(c: Setting) -> Iterator[Report]:
     X = c.D.X if c.model.inputs == "codes" else c.D.X.astype(np.float32)
     narrow, w32, v32 = c.D._replace(X=X), c.w.astype(np.float32), c.vs[0].astype(np.float32)
     for name, given, exact in (

@@ -24,8 +24,8 @@ from fedref.judge.answer import personal
 from fedref.judge.case import nest
 from fedref.models import MLP
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
 from fedref.proofs.cases import CASES
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import proof
 from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation, Part, Source
@@ -94,7 +94,7 @@ def function_of(name: str) -> Any:
 class World:
     """A few unequal clients, and rounds in which all happens that `is_eventful` asks for."""
 
-    def __init__(self, c: Case, it: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
+    def __init__(self, c: Setting, it: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
         self.c, self.it, self.sampling = c, it, sampling
         n = sum(TRAIN) + sum(TEST)
         D, rows = c.draw_batch(n), c.rng.permutation(n)
@@ -189,7 +189,7 @@ UNNAMED = {
 }  # fmt: skip
 
 
-def compare_run(c: Case, run: Run) -> Iterator[Report]:
+def compare_run(c: Setting, run: Run) -> Iterator[Report]:
     """Compare rounds, clients one by one and stacked, with the specification's."""
     it = ALGORITHMS[run.name](**run.options)
     c.w[0] = 0.0  # what divides by a parameter is wrong
@@ -244,7 +244,7 @@ def compare_state(state: State, want: Any, start: float) -> Iterator[Report]:
             yield equal(np.append(kept[name], beside), np.append(value, beside))
 
 
-def compare_float32(c: Case, run: Run) -> Iterator[Report]:
+def compare_float32(c: Setting, run: Run) -> Iterator[Report]:
     """Check that every array of states and uploads stays float32, and scores are those of cast data."""
     world, uploads = World(c, ALGORITHMS[run.name](**run.options), EPOCHS, 3), list[Any]()
 
@@ -346,7 +346,7 @@ ADAPTS_ON = {
 
 
 @proof("defaults", "weights, roles and defaults of every algorithm = the specification's", [SMALL])
-def defaults(c: Case) -> Iterator[Report]:
+def defaults(c: Setting) -> Iterator[Report]:
     for name, kind in ALGORITHMS.items():
         it, parameters = kind(), signature(function_of(name)).parameters
         given = {key: x.default for key, x in parameters.items()}

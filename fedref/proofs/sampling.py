@@ -9,8 +9,8 @@ import numpy as np
 from fedref import spec
 from fedref.checks import Report
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case, equal
 from fedref.proofs.runs import EPOCHS, STEPS
+from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, proof
 from fedref.sampling import EPISODES, PADDING, Sampling, cut, make_plan, minibatches
 
@@ -34,7 +34,7 @@ def expected_rows(
 
 
 @proof("plan", "make_plan: cohort, stragglers and rows = the specification's streams", ONE)
-def plans(c: Case) -> Iterator[Report]:
+def plans(c: Setting) -> Iterator[Report]:
     seed = int(c.rng.integers(1 << 30))
     for sampling in (EPOCHS, STEPS, replace(EPOCHS, batch_size=0, stragglers=0.9)):
         for t, roles in enumerate((("D", "D1", "D2"), ("S", "Q"), EPISODES), 1):
@@ -65,7 +65,7 @@ def compare_plan(
 
 
 @proof("plan", "shares of stragglers and supports, and steps, over n and K from 1 to 9", ONE)
-def edges(c: Case) -> Iterator[Report]:
+def edges(c: Setting) -> Iterator[Report]:
     seed = int(c.rng.integers(1 << 30))
     for n in range(1, 10):
         for share in (0.25, 0.5, 0.75):  # n · share is k + ½ for some

@@ -12,10 +12,10 @@ from fedref.boundary.errors import ConfigError
 from fedref.checks import BOUND, Report
 from fedref.models import CNN, MLP, LinearSVM, Logistic
 from fedref.models.base import Model
-from fedref.proofs.case import Case, equal
+from fedref.proofs.setting import Setting, equal
 from fedref.sampling import stream
 
-Compare = Callable[[Case], Iterator[Report]]
+Compare = Callable[[Setting], Iterator[Report]]
 
 
 class Row(NamedTuple):
@@ -52,7 +52,7 @@ class Proof(NamedTuple):
         """Yield the comparisons, model by model."""
         for i, model in enumerate(self.models):
             rng = stream(seed, f"check {self.tag} {self.claim}", i)
-            yield from self.compare(Case(model, rng))
+            yield from self.compare(Setting(model, rng))
 
 
 #: The models that the algorithms are checked on, one a family; SMOOTH are those without kinks.
@@ -83,14 +83,14 @@ def proof(
 def equation(
     tag: str | tuple[str, ...],
     claim: str,
-    got: Callable[[Case], Any],
-    expected: Callable[[Case], Any],
+    got: Callable[[Setting], Any],
+    expected: Callable[[Setting], Any],
     models: Sequence[Model] = FAMILIES,
     bound: float = BOUND,
 ) -> None:
     """Enter a proof that compares what fedref computes with what is expected, item by item."""
 
-    def compare(c: Case) -> Iterator[Report]:
+    def compare(c: Setting) -> Iterator[Report]:
         for pair in zip(tree.leaves(got(c)), tree.leaves(expected(c)), strict=True):
             yield equal(*pair, bound)
 

@@ -94,7 +94,7 @@ def file_verdict(
         return verdict(text, where, exercises, seconds)
     _, right, wrong = plantable()[choose(int(hunted[1]))]
 
-    def judge() -> tuple[bool, list[str]]:
+    def give_verdict() -> tuple[bool, list[str]]:
         if failure := run_tests(text, where, right)[0]:
             text_of_failure = f"the right algorithm does not pass either: {failure}"
             return False, ["not found", text_of_failure]
@@ -107,7 +107,7 @@ def file_verdict(
         found = [] if faults else ["found", *map(str, calls[-1:])]
         return not faults, found or ["not found", *faults]
 
-    return run_guarded(judge, where, seconds)
+    return run_guarded(give_verdict, where, seconds)
 
 
 def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:

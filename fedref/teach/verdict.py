@@ -76,12 +76,12 @@ def processor_time(seconds: float) -> Iterator[None]:
 
 
 def run_guarded(
-    judge: Callable[[], tuple[bool, list[str]]], where: str, seconds: float
+    give_verdict: Callable[[], tuple[bool, list[str]]], where: str, seconds: float
 ) -> tuple[bool, list[str]]:
-    """Return the verdict of `judge()`, which runs a student's code: whatever that raises is a line."""
+    """Return the verdict of `give_verdict()`, which runs a student's code: whatever that raises is a line."""
     try:
         with processor_time(seconds), redirect_stdout(StringIO()), NO_FORK:
-            return judge()
+            return give_verdict()
     except OutOfTime as error:
         return False, [str(error)]
     except BaseException as error:  # a student's code may raise KeyboardInterrupt or SystemExit
@@ -103,7 +103,7 @@ def verdict(
     right_results(exercise), moments_of(exercise)  # before anything is patched
     owner, _, name = exercise.function.rpartition(".")
 
-    def judge() -> tuple[bool, list[str]]:
+    def give_verdict() -> tuple[bool, list[str]]:
         answer = read_answer(exercise, text, where)
         if isinstance(answer, str):
             return False, [answer]
@@ -115,7 +115,7 @@ def verdict(
         patch.object(getattr(spec, owner, spec), name, refuse_itself),
         patch.object(spec, "gradient", writable_gradient),
     ):
-        return run_guarded(judge, where, seconds)
+        return run_guarded(give_verdict, where, seconds)
 
 
 def refuse_itself(*_: Any, **__: Any) -> Any:

@@ -57,7 +57,7 @@ def deng(case: Case, *names: Any) -> Outputs:
     own, kept, h = judge.batch(given["data"]), given["client"], case.hyper
     client = spec.Client(0, own, judge.steps_of(own, given["rows"], len(given["rows"]["D"])))
     state = (kept["v"], kept["a"]), h["adaptive_alpha"]
-    f = judge.risk(build_model(case.model))
+    f = judge.risk_of(build_model(case.model))
     w, personal = next(judge.spec.apfl_deng(f, given["server"]["w"], [[client]], h["lr"], *state))
     return {"upload.w": w, "client.v": personal[0][0]}
 

@@ -91,7 +91,7 @@ def measure_project(project: dict[str, Any], checkout: Path | None) -> list[Row]
     rows = []
     for i, row in enumerate(project["rows"]):
         one = {"status": NOT_RUN, "why": measured} if isinstance(measured, str) else measured[i]
-        verdict, what = judge(row, one)
+        verdict, what = compare_row(row, one)
         ran = verdict != NOT_RUN
         numbers = (repr(one[key]) if ran and key in one else "" for key in ("digits", "equals"))
         names, licence = "; ".join(one.get("names", ())), project["licence"]
@@ -128,7 +128,7 @@ def run_adapter(project: dict[str, Any], checkout: Path | None) -> Any:
             return DIED + first_line(error)
 
 
-def judge(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:
+def compare_row(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:
     """Return the verdict on what was measured, and the sentence about it."""
     if one["status"] in (NOT_RUN, "passed"):
         return one["status"], one["why"]

@@ -146,7 +146,7 @@ def test_a_claim_and_its_contrary_never_both_hold(
     one = Finding(("D", ""), "A", "q", values_of(each), least, 2)
     one = one._replace(pooled=pool(one, [one]))
     claim = claim_of_fields({"what": ""})
-    above, below = (one.judge(claim._replace(**{k: limit})) for k in ("above", "below"))
+    above, below = (one.decide(claim._replace(**{k: limit})) for k in ("above", "below"))
     assert {above, below} in ({"holds", "contradicted"}, {"undecided"})
     if above == "holds":
         assert one.values.mean - one.margin > limit

@@ -76,7 +76,7 @@ def test_a_headline_is_one_claim_and_its_dots_are_on_the_side_of_their_verdicts(
         if one.row["number"] and "a larger α" not in one.claim.what:  # of two numbers printed
             assert one.row["paper"] in one.claim.paper
         for f in one.findings:
-            x, verdict = margins_beyond(one.claim, f, f.values.mean), f.judge(one.claim)
+            x, verdict = margins_beyond(one.claim, f, f.values.mean), f.decide(one.claim)
             assert (x > 1) == (verdict == "holds")  # NaN of one seed
             if "our size" in verdict:
                 assert colour_of(one, f) == GREY

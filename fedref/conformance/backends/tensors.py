@@ -51,7 +51,7 @@ class Tensors:
     def loss(self, model: Values, w: Any, D: Values) -> Any:
         """Return a case's loss, differentiable, at the library's vector w: for backends of your own."""
         D = {name: self.library.array(x) for name, x in D.items()}
-        return self.adapter.risk(build_model(model))(w, self.adapter.batch(D))
+        return self.adapter.risk_of(build_model(model))(w, self.adapter.batch(D))
 
 
 def is_number(name: str, x: Any) -> bool:

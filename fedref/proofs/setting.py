@@ -1,4 +1,4 @@
-"""The case of a proof: a small model, a random point, and batches; and how results are compared."""
+"""The setting of a proof: a small model, a random point, and batches; and how results are compared."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -15,13 +15,13 @@ from fedref.checks import (
     relative_error,
 )
 from fedref.conformance.sources import Generator, draw_batch, draw_start
-from fedref.judge.answer import batch, risk
+from fedref.judge.answer import batch, risk_of
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
 
-class Case:
+class Setting:
     """A small model with a point w, directions vs, and batches D, D1, D2. Random points meet no kink.
 
     f : the same model in the specification. rows : D for it. D has weights and padding, and shows what
@@ -30,7 +30,7 @@ class Case:
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
-        self.model, self.rng, self.f = model, rng, risk(model)
+        self.model, self.rng, self.f = model, rng, risk_of(model)
         self.source = Generator(rng)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
         self.w0, self.h = self.draw_vectors(2)
