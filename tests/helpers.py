@@ -9,11 +9,11 @@ import pytest
 
 from fedref import Batch, tree
 from fedref.algorithm import State
+from fedref.conformance.sources import federation_of
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Federation, Part
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
-from fedref.strategies import federation_of
 
 MODELS = {
     "binary-logistic": BinaryLogistic(3),

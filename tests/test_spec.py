@@ -10,8 +10,8 @@ import pytest
 
 from fedref import run, spec
 from fedref.algorithms import ALGORITHMS
+from fedref.conformance.sources import federation_of
 from fedref.models import Logistic
-from fedref.strategies import federation_of
 
 PATH = Path(spec.__file__)
 TABLE = spec.run_toy()

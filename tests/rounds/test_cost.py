@@ -12,7 +12,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.judge.answer import clients_of
 from fedref.models import Logistic
-from fedref.proofs import Case
+from fedref.proofs import Setting
 from fedref.proofs.runs import EPOCHS, World
 from fedref.rounds.cost import Counter, Counts, columns, count_floats, total
 from fedref.rounds.loop import run_clients, run_round
@@ -65,7 +65,7 @@ BILLS: list[tuple[str, dict[str, Any], Bill]] = [
 
 @pytest.mark.parametrize(("name", "options", "bill"), BILLS, ids=str)
 def test_bytes_derivatives_and_samples_of_a_round_are_those_by_hand(name, options, bill):
-    algorithm, c = ALGORITHMS[name](**options), Case(Logistic(2, 3, l2=0.1), stream(0, "costs"))
+    algorithm, c = ALGORITHMS[name](**options), Setting(Logistic(2, 3, l2=0.1), stream(0, "costs"))
     roles, world = tuple(algorithm.roles), World(c, algorithm, EPOCHS, 3)
     part, plan = world.trained.train, world.plans[0]
     data = world.batch(part.rows)._asdict() | {"offsets": part.offsets}

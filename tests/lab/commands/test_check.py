@@ -64,7 +64,7 @@ def test_the_picture_says_what_it_should(tmp_path, capsys, monkeypatch):
     assert check("--json", "--plot", str(path)) == 0
     assert capsys.readouterr().err.strip() == str(path)  # standard output is for JSON
     assert path.stat().st_size > 50_000
-    case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
+    case = proofs.Setting(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
     case.vs = case.draw_vectors(12)
     errors = picture.derivative_errors(case, np.logspace(-20, 0, 81))
     assert errors["complex"][:41].max() < 1e-14 < errors["central"].min() < errors["forward"].min()
