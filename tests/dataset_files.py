@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedref.lab.datasets import download, load
+from fedref.lab.datasets import load, sources
 from fedref.rounds.federation import Source
 
 MAGIC = {"|u1": 8, "|i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
@@ -116,8 +116,8 @@ def alone(tmp_path, monkeypatch, request):
     def refuse(url, path, _):
         raise ConnectionError("no network in tests")
 
-    monkeypatch.setattr(download, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(download, "download_by_http", refuse)
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(sources, "download_by_http", refuse)
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
 

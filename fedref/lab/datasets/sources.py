@@ -2,18 +2,18 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
 from fedref.boundary.values import build, literal, schema
-from fedref.lab.datasets import download
 from fedref.lab.datasets.formats import idx, leaf, mat, npz, tables
 from fedref.lab.datasets.formats.arrays import Raw, source_of
 from fedref.lab.datasets.registry import SOURCES
@@ -98,7 +98,7 @@ def locate(name: str, data_dir: Folder) -> Path | None:
         return Path()
     if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
         require_folder(root)
-    roots = (root, download.cache_folder(), shipped_folder())
+    roots = (root, cache_folder(), shipped_folder())
     folders = (folder / name for folder in roots if folder and os.path.isdir(folder / name))
     return next(filter(None, map(find, folders)), None)
 
@@ -180,16 +180,55 @@ def missing_error(name: str, what: str) -> DataError:
 
 def prepare(name: str) -> Path:
     """Download a named data set into the user's cache; return the path to read it from."""
-    folder, known = download.cache_folder() / name, SOURCES[name]
+    folder, known = cache_folder() / name, SOURCES[name]
     try:
         for file, hash in known.hashes.items():
-            download.fetch_file(file, hash, known.addresses, folder)
+            fetch_file(file, hash, known.addresses, folder)
     except DataError as error:
         raise missing_error(name, str(error)) from error
     path = locate(name, None)
     if path is None:
         raise missing_error(name, f"not among what was downloaded to {folder}")
     return path
+
+
+# ---- downloads: a file appears only when it is complete and its hash right -------------------------
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder for downloads."""
+    import pooch  # importing it takes as long as NumPy, and few runs download
+
+    return Path(pooch.os_cache("fedref"))
+
+
+def download_by_http(url: str, path: str, _: Any) -> None:
+    """Download to a file; give up on a server that does not answer within 10 s."""
+    import pooch
+
+    pooch.HTTPDownloader(progressbar=False, timeout=10)(url, path, None)
+
+
+def fetch_file(name: str, hash: str, addresses: Sequence[str], folder: Path) -> None:
+    """Download a file to `folder`, unless it is already there with the right hash.
+
+    addresses : of folders that hold it, tried in order.
+    """
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    failures = []
+    for address in addresses:
+        try:
+            pooch.retrieve(address + name, hash, name, folder, downloader=download_by_http)
+            return
+        except Exception as error:  # requests, urllib3, ssl and socket share no base class
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            if type(error) is ValueError:
+                reason = f"its hash is not the published {hash}"
+            failures.append(f"{urlsplit(address).netloc}: {reason}")
+    what = f"download failed ({'; '.join(failures)})"
+    raise data_error(folder / name, what, "a working network connection")
 
 
 # ---- files and folders ---------------------------------------------------------------------------

@@ -11,12 +11,12 @@ import pytest
 from dataset_files import write_idx
 
 from fedref import DataError
-from fedref.lab.datasets import download, load, sources
+from fedref.lab.datasets import load, sources
 
 CONTENT = b"twelve bytes"
 SHA = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 ADDRESSES = ("https://first/", "https://second/")
-OVER_HTTP = download.download_by_http  # before the tests' guard replaces it
+OVER_HTTP = sources.download_by_http  # before the tests' guard replaces it
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def serve(monkeypatch):
             if isinstance(found, BaseException):
                 raise found
 
-        monkeypatch.setattr(download, "download_by_http", fetch)
+        monkeypatch.setattr(sources, "download_by_http", fetch)
 
     return serve
 
@@ -50,16 +50,16 @@ def test_a_file_arrives_whole_from_the_second_address_or_leaves_nothing(
     folder = tmp_path / "new" / "folder"
     serve(answer)
     with pytest.raises(error, match=message):
-        download.fetch_file("file.gz", SHA, ADDRESSES, folder)
+        sources.fetch_file("file.gz", SHA, ADDRESSES, folder)
     assert list(folder.iterdir()) == []
     for answer in (lambda url: CONTENT if "second" in url else b"moved", AssertionError("fetched")):
         serve(answer)  # a whole file is not fetched again
-        download.fetch_file("file.gz", SHA, ADDRESSES, folder)
+        sources.fetch_file("file.gz", SHA, ADDRESSES, folder)
         assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
             ("file.gz", CONTENT)
         ]
     with pytest.raises(DataError, match=r"download failed.*: (Not a directory|File exists)"):
-        download.fetch_file("other.gz", SHA, ADDRESSES, folder / "file.gz" / "mnist")
+        sources.fetch_file("other.gz", SHA, ADDRESSES, folder / "file.gz" / "mnist")
 
 
 def test_load_downloads_all_files_once_unless_told_not_to(tmp_path, serve, monkeypatch):
@@ -76,15 +76,15 @@ def test_load_downloads_all_files_once_unless_told_not_to(tmp_path, serve, monke
 
 def test_http_gives_the_file_or_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "download_by_http", OVER_HTTP)
+    monkeypatch.setattr(sources, "download_by_http", OVER_HTTP)
     (tmp_path / "there").write_bytes(CONTENT)
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         here = [f"http://127.0.0.1:{server.server_port}/"]
         with pytest.raises(DataError, match="download failed"):
-            download.fetch_file("missing", SHA, here, tmp_path / "cache")
+            sources.fetch_file("missing", SHA, here, tmp_path / "cache")
         assert list((tmp_path / "cache").iterdir()) == []
-        download.fetch_file("there", SHA, here, tmp_path / "cache")
+        sources.fetch_file("there", SHA, here, tmp_path / "cache")
         server.shutdown()
     assert (tmp_path / "cache" / "there").read_bytes() == CONTENT
