@@ -163,8 +163,8 @@ def run(function: Callable[..., Any], call: Mapping[str, Any]) -> Any:
 
 
 @cache
-def calls_of(exercise: Exercise) -> list[dict[str, Any]]:
-    """Return the calls that an answer is tried on: the worked example first, then drawn cases.
+def calls_of(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
+    """Return the calls that an answer is tried on, the worked example first, with what is right.
 
     Every third has the arguments of `vary`: the judge's rounds have what an algorithm's defaults ask
     for, and an answer may not rest on that. The last one has complex numbers, where the function takes them.
@@ -177,7 +177,7 @@ def calls_of(exercise: Exercise) -> list[dict[str, Any]]:
         with suppress(Exception):
             run(exercise.solution, turned)
             calls.append(turned)
-    return calls
+    return [(call, run(exercise.solution, call)) for call in calls]
 
 
 class Moment(NamedTuple):
@@ -196,7 +196,7 @@ def moments_of(exercise: Exercise) -> list[Moment]:
     """Return the times that the expression is computed, for each call; the worked example first."""
     moments = []
     noted = exercise.source.replace(exercise.missing, f"note(locals(), {exercise.missing})")
-    for call in calls_of(exercise):
+    for call, result in calls_of(exercise):
         seen = list[Moment]()
 
         def note(names: dict[str, Any], value: Any, call: Any = call, seen: Any = seen) -> Any:
@@ -204,7 +204,7 @@ def moments_of(exercise: Exercise) -> list[Moment]:
             return value
 
         function = define(noted, exercise.name_of_function, {**vars(spec), "note": note})
-        result = run(function, call)
+        run(function, call)
         if not exercise.is_loop:
             seen = [Moment(call, {**seen[-1].names, **call}, result)]
         moments += seen[::-1][:4]  # those of the last steps: no state is what it begins with

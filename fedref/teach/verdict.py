@@ -100,7 +100,7 @@ def verdict(
 ) -> tuple[bool, list[str]]:
     """Return whether a file's text is right, and the lines that say so. It runs the file."""
     exercise = exercise_of(text, where, exercises)
-    right_results(exercise), moments_of(exercise)  # before anything is patched
+    moments_of(exercise)  # before anything is patched
     owner, _, name = exercise.function.rpartition(".")
 
     def give_verdict() -> tuple[bool, list[str]]:
@@ -289,14 +289,8 @@ def equal(got: Any, other: Any) -> bool:
 
 def whole_faults(exercise: Exercise, answer: Answer) -> Iterator[str]:
     """Yield how what an answer returns differs from what is right, call by call."""
-    for call, right in right_results(exercise):
+    for call, right in calls_of(exercise):
         yield fault(value_of(answer, call, partial(run, answer.function)), right)
-
-
-@cache
-def right_results(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
-    """Return the calls, each with what the specification returns."""
-    return [(call, run(exercise.solution, call)) for call in calls_of(exercise)]
 
 
 def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:

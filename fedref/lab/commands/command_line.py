@@ -131,7 +131,7 @@ def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Ca
     for title, settings in getattr(function, "settings", {}).items():
         group = parser.add_argument_group(title)
         for entry in settings:  # as text: its algorithm checks it
-            text = Entry(entry.name, str, None, meaning=entry.meaning)
+            text = Entry(entry.name, str, None, meaning=entry.describe())
             entries[entry.name] = add_parameter(group, text, inspect.Parameter.KEYWORD_ONLY)
     given = vars(parser.parse_args(words))
     values = {name: read_words(entries[name], word) for name, word in given.items()}

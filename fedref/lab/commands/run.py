@@ -258,9 +258,6 @@ def keys_help() -> str:
 
 #: Every key of --set, but tables and seeds, which have options.
 KEYS = {name: entry for name, entry in config.setting_entries().items() if name != "seeds"}
-run.settings = {  # type: ignore[attr-defined]
-    "the experiment (the same defaults with and without a file)": [
-        KEYS[name]._replace(meaning=KEYS[name].describe()) for name in FLAGS
-    ]
-}
+THE_EXPERIMENT = "the experiment (the same defaults with and without a file)"
+run.settings = {THE_EXPERIMENT: [KEYS[name] for name in FLAGS]}  # type: ignore[attr-defined]
 run.below = keys_help  # type: ignore[attr-defined]

@@ -47,7 +47,10 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
         if "client_names" not in facts:
             client, facts["client_names"] = encode_clients(client, len(X), where)
     if "test" in arrays:
-        test = as_mask(np.asarray(arrays["test"]), len(X), where)
+        test = as_integers(np.asarray(arrays["test"]), len(X), where, "test")
+        wrong = "test holds other values, or is true for all rows"
+        right = "true or 1 for test rows, false or 0 for training rows"
+        require({0} <= set(test.tolist()) <= {0, 1}, where, wrong, right)
         order = np.argsort(test, kind="stable")
         X, y, client = X[order], y[order], None if client is None else client[order]
         facts["test_from"] = int(len(X) - test.sum())
@@ -181,12 +184,3 @@ def require_utf8(names: Iterable[Any]) -> tuple[str, ...]:
             raise ValueError(f"{name!r:.40} is not text")
         name.encode()
     return names
-
-
-def as_mask(values: Array, n: int, where: str) -> Array:
-    """Return the array `test` as (n,) integers: 1 for test rows and 0 for others."""
-    mask = as_integers(values, n, where, "test")
-    right = "true or 1 for test rows, false or 0 for training rows"
-    wrong = "test holds other values, or is true for all rows"
-    require({0} <= set(mask.tolist()) <= {0, 1}, where, wrong, right)
-    return mask
