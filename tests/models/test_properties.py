@@ -30,6 +30,19 @@ def derivatives(model, w, v, D):
     return [model.loss(w, D), model.grad(w, D), model.hvp(w, v, D)]
 
 
+PAPERS = [Logistic(784, 10), MLP(784), CNN(), LSTM(81, 80, 20)]
+
+
+@pytest.mark.parametrize("model", [*PAPERS, *LARGE], ids=str)
+def test_derivatives_at_the_sizes_of_the_papers_are_complex_steps(model):
+    """Dual numbers, and so `fedref check`, reach small models only."""
+    w, v, D = make_point(model, 2, weights=True)
+    slope = checks.complex_step_derivative(lambda w: model.loss(w, D), w, v)
+    assert model.grad(w, D) @ v == pytest.approx(slope, rel=1e-10)
+    expected = checks.complex_step_hvp(lambda w: model.grad(w, D), w, v)
+    assert worst_error(model.hvp(w, v, D), expected) <= 1e-10
+
+
 # Leading axes
 
 
