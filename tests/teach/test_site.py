@@ -122,23 +122,13 @@ def rgb(colour):
 
 def luminance(colour):
     """Of #rrggbb, as WCAG 2 defines it."""
-    x = rgb(colour) / 255
-    return np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4) @ [
-        0.2126,
-        0.7152,
-        0.0722,
-    ]
+    x, shares = rgb(colour) / 255, np.array([0.2126, 0.7152, 0.0722])
+    return np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4) @ shares
 
 
 @pytest.mark.parametrize("palette", PALETTES, ids=["light", "dark"])
 def test_contrast_is_aa(palette):
-    for ground in ("paper", "soft", "mark"):
-        for name in (
-            "ink",
-            "comment",
-            "string",
-            "link",
-            *(["wrong", "right"] * (ground != "mark")),
-        ):
-            dark, light = sorted((luminance(palette[name]), luminance(palette[ground])))
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
+    for ground, inks in (("paper", "wrong right"), ("soft", "wrong right"), ("mark", "")):
+        for ink in ["ink", "comment", "string", "link", *inks.split()]:
+            dark, light = sorted((luminance(palette[ink]), luminance(palette[ground])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
