@@ -177,7 +177,7 @@ def test_a_reader_without_fedref_reads_every_number(tmp_path, file):
         pytest.skip(f"needs {program}")
     assert len(source.read_text("utf-8").splitlines()) < 65
     words = {"program": program, "source": source, "out": tmp_path / "reader"}
-    *before, command = (step.format(**words).split() for step in steps)
+    *before, command = ([word.format(**words) for word in step.split()] for step in steps)
     for step in before:
         run(*step)
     for wrong in ([], ["absent.npz"], [str(FOLDER / "index.json")]):
