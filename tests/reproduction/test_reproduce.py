@@ -3,6 +3,7 @@
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,11 +102,7 @@ def test_quick_runs_begin_anew_and_fail_by_direction(
     ],
 )
 def test_what_cannot_be_run_is_one_line(
-    words: tuple[str, ...],
-    message: str,
-    tiny: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], message: str, tiny: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.delenv("FEDREF_DATA", raising=False)
     edit_tiny('data = "digits"', 'data = "vehicle"')

@@ -46,23 +46,6 @@ def test_show_prints_table_1_and_writes_nothing_but_a_picture_that_is_asked_for(
     assert {path.name for path in here.iterdir()} == {"a.csv", "data.json", "digits.png"}
 
 
-def test_show_and_split_divide_as_run_does(tmp_path, capsys):
-    table, path = tmp_path / "a.csv", tmp_path / "m.json"
-    table.write_text("x,outcome,shop\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(30)))
-    words = ("--set", "data.label=outcome", "--set", "data.client=shop")
-    fedref("show", table, *words)
-    assert "3" in capsys.readouterr().out.splitlines()[1]  # clients
-    fedref(
-        "split", "dirichlet", "--data", table, *words, "--set", "split.min-rows=3", "--out", path
-    )
-    source = load(table, label="outcome", client="shop")
-    assert manifest_of(from_manifest(path)) == manifest_of(split("dirichlet", source, min_rows=3))
-    for rule, clients in (("dirichlet", 20), ("per-fedavg", 20)):  # as `fedref run` divides digits
-        capsys.readouterr()
-        fedref("show", "digits", "--split", rule)
-        assert f"users={clients}" in capsys.readouterr().out
-
-
 def test_split_and_show(tmp_path, capsys):
     path = tmp_path / "m.json"
     path.write_text("of another split")

@@ -137,12 +137,9 @@ def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path):
 
 def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
     letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
-    for alphabet, classes, labels in (
-        (byclass, "a-j", range(36, 46)), (byclass, "0-9", range(10)), (byclass, None, range(62)),
-        (letters, "a-j", range(1, 11)), (letters, None, range(1, 27)),
-    ):  # fmt: skip
-        assert emnist.find_labels(alphabet, classes) == labels
-    for classes in ("j-a", "a-", "a", "aj", "a-1", "é-z", "·-b", "", "-", "a-bc"):
+    assert emnist.find_labels(byclass, "a-j") == range(36, 46)
+    assert emnist.find_labels(letters, None) == range(1, 27)
+    for classes in ("j-a", "a-", "aj", "a-1", "é-z", "·-b", "", "a-bc"):
         with pytest.raises(ConfigError, match="expected some of abc"):
             emnist.find_labels(letters, classes)
     monkeypatch.setitem(emnist.ALPHABETS, "letters", "·abc")

@@ -31,13 +31,8 @@ def test_codes_and_windows_are_leafs(words, length, odd):
     assert texts.decode(np.array([80, 81])) == "·"  # padding is no character
 
 
-def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code():
-    said = ["b a c", "B, a b", "z z z z"]
-    assert texts.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
-    assert texts.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
-    found = texts.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
-    assert found.tolist() == [[0, 1, 2, 3, 3], [3, 4, 4, 4, 4], [4] * 5, [1] * 5]
-    for most, dtype in ((254, np.uint8), (255, np.uint16)):  # the smallest that holds padding, too
+def test_codes_of_words_have_the_smallest_type_that_holds_padding_too():
+    for most, dtype in ((254, np.uint8), (255, np.uint16)):
         vocabulary = texts.vocabulary_of([f"w{i}" for i in range(400)], most)
         found = texts.encode_words(["w1"], vocabulary, 2)
         assert (found.dtype, found[0, 1]) == (dtype, most + 1)

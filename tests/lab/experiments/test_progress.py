@@ -2,11 +2,10 @@
 
 import re
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
-from running import Screen, document, experiment, wait_for
+from running import Screen, document, experiment
 
 import fedref
 from fedref.algorithm import State
@@ -49,22 +48,6 @@ def test_a_line_has_phase_round_score_with_its_round_share_and_what_is_left(monk
     assert status.line().endswith("; evaluating; 63 % of the run, 0:00:15 left")
     status.count({two.number: 10, three.number: 10})
     assert "99 % of the run" in status.line()  # the end is told by the table
-
-
-def test_without_a_terminal_lines_become_rarer(monkeypatch):
-    pauses, said = [], []
-
-    class Clock(threading.Event):
-        def wait(self, timeout=None):
-            pauses.append(timeout)
-            return len(pauses) > 5
-
-    monkeypatch.setattr(progress, "Event", Clock)
-    with progress.console_progress(experiment(document()), said.append) as told:
-        told.message("a word")
-        wait_for(lambda: len(pauses) > 5)
-    assert pauses == [10, 20, 40, 60, 60, 60]
-    assert sorted(said) == ["a word", *["tiny; starting; 0 % of the run"] * 5]
 
 
 def test_a_line_on_a_terminal_and_in_a_notebook_and_nothing_unasked(capsys, monkeypatch):

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_run_and_load_run_give_the_numbers_of_the_files(here):
+    pytest.importorskip("pandas")
     tables = algorithms("fedavg", "fedprox", "apfl")
     table = document(algorithms=tables, seeds=[0, 1], eval_every=2, sweep={"model.l2": [0.0, 0.5]})
     ran = fedref.run(write(here / "t.toml", table), out="a", rounds=2, **{"split.users": 6})
@@ -46,6 +47,9 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
                     cell if values.dtype.kind != "f" or not cell else str(float(cell))
                     for cell in (row[column] for row in read)
                 ], column
+            frame = run.to_pandas(name.removesuffix(".csv"))
+            assert [*frame.columns] == [*read[0]]
+            assert len(frame) == len(read)
     assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
     assert len(ran.clients["client"]) == 2 * 2 * 3 * 2 * 6
     t, accuracy = loaded.curve("apfl", "accuracy", **{"model.l2": 0.5})

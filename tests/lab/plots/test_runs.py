@@ -30,18 +30,11 @@ def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2(seen):
     assert legend(figure) == ["fedavg", "apfl"]
 
 
-@pytest.mark.parametrize(
-    ("metric", "columns", "seen_at"),
-    [
-        ("accuracy", {"renewed": [0.0, 1.0, 0.0, 1.0]}, [(1, 50), (3, 90)]),
-        # between two evaluated rounds it stands on the line, on a logarithmic axis as well
-        ("accuracy", {"seeds": (0,), "accuracy": [0.2, None, 0.6, 0.8], "renewed": ONCE}, [(1, 40)]),
-        ("loss", {"seeds": (0,), "train_loss": [100, None, 1, 0.01], "renewed": ONCE}, [(1, 10)]),
-    ],
-)  # fmt: skip
-def test_stars_stand_on_the_line_where_importance_is_renewed(seen, metric, columns, seen_at):
-    figure = seen(curves, made(["apfl"], **columns), metric)
-    assert stars(figure.axes[0]) == [(x, pytest.approx(y), True) for x, y in seen_at]
+def test_stars_stand_on_the_line_where_importance_is_renewed(seen):
+    """Between two evaluated rounds, too, and on a logarithmic axis."""
+    columns = {"seeds": (0,), "train_loss": [100, None, 1, 0.01], "renewed": ONCE}
+    figure = seen(curves, made(["apfl"], **columns), "loss")
+    assert stars(figure.axes[0]) == [(1, pytest.approx(10), True)]
     assert legend(figure).count("importance renewed") == 1
     run = made(["apfl"], renewed=ONCE)
     run.records[1].rows[1]["renewed"] = 0.0
@@ -73,9 +66,6 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
     run = made(["fedavg", "apfl"], points=points)
     for record, (unit, value) in zip(run.records, [(u, u.point["lr"]) for u in run.units]):
         record.rows[-1]["accuracy"] = 0.5 + value + 0.1 * unit.seed
-    other = made(["fedprox"])  # does not depend on it
-    run = run._replace(units=run.units + other.units, records=run.records + other.records)
-    assert len(seen(curves, run, ["loss", "accuracy"], against="lr").axes) == 2
     figure = seen(curves, run, against="lr")
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "lr")
@@ -113,17 +103,6 @@ def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_me
     assert " ".join(axes.get_xlabel().split()) == f"lr {words}"
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (0, 100)
-
-
-def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
-    run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
-    run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0
-    loss = seen(curves, run).axes[0]
-    assert loss.get_yscale() == "log"
-    assert loss.get_ylim() == pytest.approx((1, 2e30))
-    assert loss.collections[0].get_paths()[0].vertices[:, 1].min() > 0
-    run.records[0].scores[0].train_loss[:] = 1.7e308
-    seen(clients, run, "loss")
 
 
 # ---- bars and histograms -------------------------------------------------------------------------
@@ -188,10 +167,8 @@ def test_any_column_is_drawn_where_it_was_measured(seen):
     for t, row in enumerate(run.records[1].rows[1:]):
         row["gamma"] = 0.5 - 0.1 * t
     figure = seen(curves, run, "gamma")
-    assert (legend(figure), lines(figure.axes[0])[0].get_xdata().tolist()) == (
-        ["fedprox"],
-        [1, 2, 3],
-    )
+    assert legend(figure) == ["fedprox"]
+    assert lines(figure.axes[0])[0].get_xdata().tolist() == [1, 2, 3]
     (axes,) = seen(curves, run, "some-thing").axes
     assert (axes.get_ylabel(), axes.get_yscale()) == ("some thing", "log")
 
@@ -210,10 +187,3 @@ def test_the_same_table_gives_the_same_bytes(tmp_path, draw, kind, start):
         plots.save(draw(table), second)
     assert first.read_bytes().startswith(start)
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_the_legend_is_beside_the_data(seen):
-    figure = seen(curves, made([f"algorithm-{i}" for i in range(14)]))
-    box = figure.legends[0].get_window_extent()
-    assert all(axes.get_tightbbox().x1 <= box.x0 for axes in figure.axes)
-    assert (box.y0 >= 0, box.x1 <= figure.bbox.x1) == (True, True)
