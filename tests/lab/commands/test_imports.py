@@ -35,7 +35,7 @@ def test_a_command_does_not_wait_for_libraries_that_it_does_not_need():
         "fedref: error: the explanations are docstrings, which python -OO drops: run it without -OO\n"
     )
     *_, help, run, plots = (set(line.split()) for line in done.stdout.splitlines())
-    heavy = {*"pooch tqdm scipy matplotlib distributed pandas asyncio".split()}
+    heavy = {"pooch", "tqdm", "scipy", "matplotlib", "distributed", "pandas", "asyncio"}
     assert not help & {*heavy, "fedref.lab.experiments", "fedref.models", "tomli_w"}
     assert not run & heavy
     assert "matplotlib.figure" in plots

@@ -1,7 +1,6 @@
 """An experiment as data: what is filled in and changed, and that it is written back exactly."""
 
 import tomllib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from fedref.boundary.values import literal
 from fedref.lab.datasets.rules import RULES
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
-from fedref.lab.experiments.loading import known_labels, load_experiment, make_model
+from fedref.lab.experiments.loading import known_labels, make_model
 from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Source
 
@@ -38,8 +37,6 @@ def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
     made = experiment({"data": {"name": data}, "algorithms": {"fedavg": {}}})
     assert (made.split["rule"], made.model["name"]) == (rule, model)
     assert (made.steps, made.epochs) == (10, None)
-
-    # what is not said here is said by the data, and is in config.toml of a run: see test_cli
 
 
 VARIED = {
@@ -66,9 +63,6 @@ def test_written_back_is_the_same_experiment(name):
     again = experiment(tomllib.loads(text))
     assert again == made
     assert config.toml_text(again) == text
-    assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
-        "my_own", ""
-    ).replace("a_b", "")
 
 
 @given(st.recursive(
@@ -108,9 +102,8 @@ def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("10", 10), ("0.5", 0.5), (".5", 0.5), ("-.5", -0.5), ("1.", 1.0), ("1.e-3", 1e-3),
-        ("1e-3", 1e-3), ("true", True), ("True", "True"), ("[40, 3]", [40, 3]), ("word", "word"),
-        ('"10"', "10"), ("", ""), ("{a = 1}", {"a": 1}), ("0:5", "0:5"), ("9" * 5000, "9" * 5000),
+        ("10", 10), ("-.5", -0.5), ("1.e-3", 1e-3), ("true", True), ("True", "True"),
+        ("[40, 3]", [40, 3]), ('"10"', "10"), ("", ""), ("0:5", "0:5"), ("9" * 5000, "9" * 5000),
     ],
 )  # fmt: skip
 def test_a_value_on_the_command_line_is_toml_or_a_word(text, value):
@@ -183,14 +176,6 @@ def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
 def test_two_labels_become_those_of_a_binary_model(labels, model, new):
     y = np.array(labels)
     assert known_labels(y, np.unique(y), model, "some").tolist() == new
-
-
-def test_clients_train_on_the_model_s_labels():
-    data = np.zeros((20, 2)), np.resize([-1, 1], 20), np.arange(20) % 2
-    made = experiment(document(data={"name": data}, split={}, model={"name": "binary-logistic"}))
-    loaded = load_experiment(replace(made, clients_per_round=2))
-    assert loaded.federation.source.labels.tolist() == [0, 1]
-    assert loaded.whole.source.labels.tolist() == [-1, 1]
 
 
 def test_values_of_numpy_and_ranges_are_taken_and_written():

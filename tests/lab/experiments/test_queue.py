@@ -47,27 +47,14 @@ def whole(tmp_path_factory):
     return contents(folder / "a")
 
 
-def started(*words, rounds: int = 2):
-    """Start LONG as a process in the folder a; return it once some of its rounds are done."""
-    often = () if "--checkpoint-every" in words else ("--checkpoint-every", 0)
+def started(*words, units: int = 2):
+    """Start LONG as a process in the folder a; return it once so many of its units have begun."""
     path = write(Path("t.toml"), LONG)
-    run = process("run", path, "--out", "a", "-q", *often, *words, start_new_session=True)
-    wait_for(lambda: run.poll() is not None or rounds_done("a") >= rounds)
+    run = process("run", path, "--out", "a", "-q", *words, start_new_session=True)
+    begun = Path("a", "parameters").glob  # the states before their first rounds
+    wait_for(lambda: run.poll() is not None or len([*begun("*-round000000.ckpt")]) >= units)
     assert run.poll() is None, run.communicate()
     return run
-
-
-def rounds_done(folder) -> int:
-    """Return how many rounds are saved, and those after which states are kept."""
-    kept = len([*Path(folder).glob("parameters/*.ckpt")])
-    with suppress(fedref.FedrefError):
-        return kept + sum(record.round + 1 for record in fedref.load_run(folder).records)
-    return kept
-
-
-def units_begun(folder) -> set[str]:
-    """The units of which a state is kept."""
-    return {path.name.partition("-round")[0] for path in Path(folder).glob("parameters/*.ckpt")}
 
 
 def children(run) -> list[int]:
@@ -110,7 +97,6 @@ def test_a_stopped_run_ends_saves_says_so_and_goes_on(whole, number, code, words
     run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
     below = children(run)
     assert len(below) == 2
-    wait_for(lambda: len(units_begun("a")) >= 2)
     before = [*map(cpu_seconds, below)]  # then some rounds, which are not saved
     wait_for(lambda: all(cpu_seconds(pid) > was + 0.1 for pid, was in zip(below, before)))
     if number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all
@@ -162,8 +148,6 @@ LARGE = ["--threads", 2, "--set", "model.hidden=[6000]"]
     ids=["thread", "threads of workers", "C", "C, killed"],
 )  # fmt: skip
 def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(here, wait, words, number):
-    if number == signal.SIGKILL and "sum" in wait and sys.platform != "linux":
-        pytest.skip("a process does not learn that its parent died")
     (here / "stuck_in_a_step.py").write_text(STUCK.format(wait=wait))
     first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     run = process("run", "stuck_in_a_step:Stuck", "-q", "--out", "a", *words, first=first)
@@ -201,7 +185,6 @@ def test_a_saving_that_takes_long_is_waited_for(here):
 def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
     """Only what was lost is named: the other worker's unit is saved, and goes on."""
     run = started("--workers", 2, "--checkpoint-every", 0.2)
-    wait_for(lambda: len(units_begun("a")) >= 2)
     os.kill(children(run)[0], signal.SIGKILL)
     err = run.communicate()[1]
     assert run.returncode == 0
@@ -215,29 +198,23 @@ def test_a_worker_that_is_killed_costs_its_last_rounds_and_is_named(whole):
 @posix
 def test_a_unit_that_kills_its_worker_twice_is_an_error_that_names_no_lost_folder(here):
     (here / "kills_itself.py").write_text(STUCK.format(wait="os._exit(1)"))
-    script = "import fedref\nif __name__ == '__main__':\n    "
-    call = "fedref.run(['fedavg', 'kills_itself:Stuck'], rounds=1, workers=2)"
-    for text, line in (
-        (
-            script + call,
-            r"Error: worker processes died again and again \(at work: Stuck \(seed",
-        ),
-        (f"import fedref\n{call}", r"Error: no worker process could begin: .*__main__"),
-    ):
-        (here / "script.py").write_text(text)
+    call = "import fedref\n{} fedref.run(['fedavg', 'kills_itself:Stuck'], rounds=1, workers=2)"
+    again = r"Error: worker processes died again and again \(at work: Stuck \(seed"
+    without = r"Error: no worker process could begin: .*__main__"
+    for guard, line in (("if __name__ == '__main__':", again), ("if True:", without)):
+        (here / "script.py").write_text(call.format(guard))
         env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{here}"}
-        ended = subprocess.run(
-            [sys.executable, "script.py"], env=env, capture_output=True, text=True
-        )
-        assert re.search(line, ended.stderr), ended.stderr
-        assert ended.stderr.count("Traceback") == 2, ended.stderr  # of Python's own pool, and this
-        assert "resume" not in ended.stderr
+        ended = subprocess.run([sys.executable, "script.py"], env=env, capture_output=True)
+        told = ended.stderr.decode()
+        assert re.search(line, told), told
+        assert told.count("Traceback") == 2, told  # of Python's own pool, and this
+        assert "resume" not in told
 
 
 @posix
 def test_a_run_directory_has_one_owner_at_a_time(whole, capsys):
     """A second command says that a run writes there, and writes nothing; a killed owner leaves no lock."""
-    first = started()
+    first = started(units=1)
     before = (Path("a") / "config.toml").read_bytes()
     other = write(Path("other.toml"), QUICK)
     for words in (["resume", "a"], ["run", other, "--out", "a"]):
@@ -264,14 +241,13 @@ def test_a_forked_process_does_not_own_the_directory_of_a_killed_one(here):
         "with hold_directory(pathlib.Path('a')):\n    if pid := os.fork():\n"
         "        print(pid, flush=True)\n        os.kill(os.getpid(), 9)\n    time.sleep(1000)"
     )
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE) as owner:
-        child = int(owner.stdout.readline())
-        try:
-            owner.wait(60)
-            assert main("run", write(here / "t.toml", QUICK), "-q", "-o", "a") == 0
-        finally:
-            os.kill(child, signal.SIGKILL)
+    owner = process(first=script)
+    child = int(owner.stdout.readline())
+    try:
+        owner.wait(60)
+        assert main("run", write(here / "t.toml", QUICK), "-q", "-o", "a") == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_threads_of_one_process_are_told_too():
@@ -325,7 +301,6 @@ def test_workers_give_the_bytes_of_one_process_and_report_every_round(here, caps
     alone = capsys.readouterr().out.splitlines()
     assert main("run", path, "-o", "b", "--json", "--workers", 2) == 3
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(alone)
-    assert sum('"fedavg"' in line for line in alone) == 2 * 3
     assert any('"diverged"' in line for line in alone)
     assert contents(here / "a") == contents(here / "b")
 
@@ -349,10 +324,7 @@ def test_a_unit_that_fails_in_a_worker_is_the_error_of_the_run(here, capsys):
         "    def step(self, model, sent, local, D):\n        raise ZeroDivisionError('no')\n"
     )
     (here / "mine_fails.py").write_text(code)
-    table = document(
-        rounds=300, algorithms=algorithms("fedavg", bad={"algorithm": "mine_fails:Fails"})
-    )
-    path = write(here / "t.toml", table)
-    for workers in (1, 2):
-        line = refused(capsys, "run", path, "-q", "-o", f"{workers}", "--workers", workers)
-        assert re.search(r"client \d failed in round 1: .*ZeroDivisionError: no", line)
+    tables = algorithms("fedavg", bad={"algorithm": "mine_fails:Fails"})
+    path = write(here / "t.toml", document(rounds=300, algorithms=tables))
+    line = refused(capsys, "run", path, "-q", "-o", "a", "--workers", 2)
+    assert re.search(r"client \d failed in round 1: .*ZeroDivisionError: no", line)
