@@ -45,12 +45,9 @@ TIMES = {"to": "b", "times": True, "what": "our size"}
         ({"above": 0}, {"A": [-1, -1.1, -0.9]}, "contradicted"),
         ({"above": 0}, {"A": [5]}, "undecided"),  # one seed
         ({"above": 0, "margin": "none"}, {"A": [5]}, "holds"),  # but counted
-        ({"above": 0, "margin": "none"}, {"A": [np.nan]}, "undecided"),
-        ({"above": 0}, {"A": [9, 9.1, np.nan]}, "undecided"),
         ({"above": -1, "below": 1}, {"A": [0, 0.1, 0]}, "holds"),
         ({"above": -1, "below": 1}, {"A": [3, 3.1, 3]}, "contradicted"),
         ({"above": 0, "to": ["b", "c"]}, {"A": [5, 5], "B": [1, 1], "C": [6, 6]}, "contradicted"),
-        ({"above": 0, "to": "b", "sign": -1}, {"A": [1, 1], "B": [2, 2]}, "holds"),
         ({"above": 1.4, "to": "b", "times": True}, {"A": [3, 3], "B": [2, 2]}, "holds"),
         ({"above": 1.4, "to": "b", "times": True, "sign": -1}, {"A": [2, 2], "B": [3, 3]}, "holds"),
         ({"above": 0, "than": "r"}, {"A": [1, 1], "A_r": [2, 2]}, "contradicted"),
@@ -70,16 +67,13 @@ TIMES = {"to": "b", "times": True, "what": "our size"}
         ({"above": 0, "of": THREE}, {"A": UP, "B": FLAT}, "undecided (holds for 1 of 2)"),
         ({"above": 0, "of": THREE, "together": True}, {"A": UP, "B": UP}, "holds"),
         ({"above": 0, "of": THREE, "together": True}, {"A": UP, "B": DOWN}, "contradicted for 1 of 2"),
-        ({"above": 0, "of": THREE, "together": True}, {"A": UP, "B": FLAT}, "undecided (holds for 1 of 2)"),
         # a size that is ours has a verdict of its own
         ({"above": 2}, {"A": [1, 1]}, "contradicted"),
         ({"above": 2, "what": "our size"}, {"A": [1, 1]}, "smaller than our size"),
         ({"above": 2, "what": "our size"}, {"A": [-1, -1]}, "contradicted"),
-        ({"below": -2, "what": "our size"}, {"A": [-1, -1]}, "smaller than our size"),
         ({"above": -1, "what": "our size"}, {"A": [-3, -3]}, "larger than our size"),
         ({"above": -1, "below": 1, "what": "our size"}, {"A": [3, 3]}, "larger than our size"),
         ({"below": 1.1, **TIMES}, {"A": [3, 3], "B": [2, 2]}, "larger than our size"),
-        ({"above": 1.8, **TIMES}, {"A": [3, 3], "B": [2, 2]}, "smaller than our size"),
         ({"above": 1.8, **TIMES}, {"A": [1, 1], "B": [2, 2]}, "contradicted"),
     ],
 )  # fmt: skip

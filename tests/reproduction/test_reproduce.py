@@ -56,22 +56,6 @@ def test_it_runs_writes_and_goes_on(tiny: Path, capsys: pytest.CaptureFixture[st
     assert "runs/tiny/one already holds a run" in capsys.readouterr().err
 
 
-def test_an_interrupted_run_is_gone_on_with(tiny: Path) -> None:
-    directory = tiny.parent / "runs" / "one"
-    made = runs.compose_experiments(runs.read_spec("tiny"))["one"]
-    whole = runs.complete(made, directory, None, 1)
-    took = runs.read_runtime(directory)
-    runs.complete(made, directory, None, 1)
-    assert runs.read_runtime(directory) == took  # nothing was left
-    runtime = directory / "runtime.json"
-    runtime.write_text(runtime.read_text().replace("true", "false"))
-    next(iter((directory / "checkpoints").glob("*.ckpt"))).unlink()
-    assert runs.complete(made, directory, None, 1).records[0].rows == whole.records[0].rows
-    now = runs.read_runtime(directory)
-    assert now["finished"]
-    assert now["seconds"] >= took["seconds"]
-
-
 def test_quick_runs_begin_anew_and_fail_by_direction(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,10 +40,11 @@ def test_pictures(directory, tmp_path, capsys, name, options):
     assert capsys.readouterr().out == f"{out}\n"
 
 
-def test_several_runs_are_named_by_their_directories(directory, here, monkeypatch):
+def test_several_runs_are_named_by_their_directories(directory, here, monkeypatch, capsys):
     seen, copy = [], shutil.copytree(directory, here / directory.name)
     monkeypatch.setattr(plots, "curves", lambda table, *_, **__: seen.extend(table["title"]))
-    assert plot(directory, copy, "--out", "x.png") == 0
+    assert plot(directory, copy) == 0
+    assert capsys.readouterr().out == f"{directory / 'curves.png'}\n"
     assert {*seen} == {f"{l} ({name})" for l in ("fedavg", "apfl") for name in (directory, copy)}
 
 

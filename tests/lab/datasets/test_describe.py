@@ -40,11 +40,8 @@ GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has l
 @pytest.mark.parametrize(
     ("y", "known", "note"),
     [
-        ([0, 1, 2], range(3), ""),
         ([1, 2, 3], None, GAP.format(1, 3, "0")),
-        ([0, 9], None, GAP.format(0, 9, "1, 2, 3, 4, 5, ...")),
         ([-1, 1], None, "labels are encoded as 0 = -1, 1 = 1"),
-        ([-1, 1], (-1, 1), ""),
         ([0, 1], (-1, 1), "labels are encoded as -1 = 0, 1 = 1"),
         ([0.5, 1], None, ""),
     ],

@@ -78,12 +78,9 @@ def test_files_and_folders_by_path(tmp_path, monkeypatch):
     ("name", "given", "message"),
     [
         ("minst", {}, "did you mean 'mnist'"),
-        ("", {}, "unknown data set ''"),
-        ("mnist(3)", {}, "one argument too many"),
         ("emnist(letter)", {}, "did you mean 'letters'"),
         ("a.npz", {"classes": "a-j"}, "unknown key of data 'classes'"),
         ("synthetic(1,alpha=2)", {}, "alpha is given twice"),
-        ("synthetic-iid(alpha=1)", {}, "unknown key of synthetic-iid 'alpha'"),
     ],
 )
 def test_wrong_names_and_arguments_are_refused(name, given, message, tmp_path, monkeypatch):

@@ -162,13 +162,6 @@ def test_a_model_whose_losses_of_samples_mix_is_an_error():
         fedref.run(algorithm="fedavg", data=(X, Y, CLIENT), model=Mixed, **HOW)
 
 
-def test_a_module_that_exits_is_an_error(tmp_path, monkeypatch):
-    (tmp_path / "exits_at_once.py").write_text("raise SystemExit")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FedrefError, match="cannot be imported"):
-        fedref.run(algorithm="exits_at_once:X", data=(X, Y, CLIENT))
-
-
 LATE = """
 from dataclasses import dataclass
 import numpy as np

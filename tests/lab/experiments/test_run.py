@@ -99,14 +99,10 @@ def test_labels_may_be_given_in_every_way():
 
 
 def test_options_that_do_nothing_are_refused_and_told_where_others_use_them():
-    for label, key, value in (
-        ("fedmaml", "weighting", "uniform"), ("centralised", "weighting", "uniform"),
-        ("centralised", "drop", False), ("fedadagrad", "beta2", 0.5),
-    ):  # fmt: skip
-        with pytest.raises(fedref.ConfigError, match=f"no algorithm of this run takes {key}"):
-            fedref.run(label, rounds=0, **{key: value})
-        with pytest.raises(fedref.ConfigError, match=f"algorithms.{label} {key}: it has no use"):
-            fedref.run({"algorithms": {label: {key: value}}}, rounds=0)
+    with pytest.raises(fedref.ConfigError, match="no algorithm of this run takes weighting"):
+        fedref.run("fedmaml", rounds=0, weighting="uniform")
+    with pytest.raises(fedref.ConfigError, match=r"algorithms.centralised drop: it has no use"):
+        fedref.run({"algorithms": {"centralised": {"drop": False}}}, rounds=0)
     told = []
     both = fedref.run(
         ["fedadagrad", "fedadam"], beta2=0.5, rounds=0, progress=Progress(message=told.append)

@@ -3,22 +3,15 @@
 from types import SimpleNamespace
 
 import pytest
-from federating import HOLDERS, experiment_of, near, same_tables
 
 flwr = pytest.importorskip("flwr.app", reason="Flower is not installed")
 
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from fedref.boundary.errors import ConfigError  # noqa: E402
-from fedref.lab.experiments import config  # noqa: E402
 from fedref.lab.flower.apps import (  # noqa: E402
     OverGrid,
-    bytes_of,
-    client_app,
     content_of,
-    server_app,
 )
-from fedref.lab.flower.project import write_app  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -26,15 +19,6 @@ def task(monkeypatch):
     """Flower makes a message only within a task."""
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-def test_bytes_arrive_as_they_were_sent():
-    data = bytes(range(256)) * 9
-    content = content_of(data)
-    for name, one in list(content.items()):
-        parts = {child.object_id: child for child in one.children.values()} if one.children else {}
-        content[name] = type(one).inflate(one.deflate(), parts or None)
-    assert bytes_of(content) == data
 
 
 class Grid:
@@ -89,32 +73,3 @@ def test_what_flower_says_in_the_place_of_a_reply():
         6: b"x",
         7: "is offline",
     }
-
-
-def test_a_run_over_both_apps(tmp_path, capsys):
-    experiment = experiment_of(algorithms={"apfl": {"z": 1}, "fedmeta-sgd": {}}, rounds=2)
-    holders = write_app(experiment, tmp_path / "there", nodes=3)
-    assert sum(map(len, holders)) == sum(map(len, HOLDERS.values()))
-    folder = tmp_path / "there" / "app"
-    client = client_app(folder)
-
-    def node(i):
-        def reply(message):
-            values = {"data": f"{tmp_path}/there/nodes/{i}.npz", "state": f"{tmp_path}/state/{i}"}
-            return {
-                "content": client(
-                    message, flwr.Context(1, i, values, flwr.RecordDict(), {})
-                ).content
-            }
-
-        return reply
-
-    table = config.read(folder / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
-    context = flwr.Context(1, 0, {}, flwr.RecordDict(), table)
-    server_app(folder)(Grid({i: node(i) for i in range(3)}), context)
-    near(tmp_path, experiment)
-    assert same_tables(tmp_path / "there" / "run", tmp_path / "near")
-    assert "fedref: results written to" in capsys.readouterr().out
-    context = flwr.Context(1, 0, {}, flwr.RecordDict(), table | {"clients": 0})
-    with pytest.raises(ConfigError, match="clients is 0, expected"):
-        server_app(folder)(Grid({}), context)

@@ -40,10 +40,7 @@ VARIANTS = {
         },
     },
     "by samples": {"sampling": "by-samples", "algorithms": {"fedprox": {"adaptive_mu": True}}},
-    "all rows": {"batch_size": 0, "algorithms": {"per-fedavg": {}, "fedcurv": {}}},
-    "every second": {"eval_every": 2, "eval_train": False, "algorithms": {"fedavg": {}, "apfl": {}}},
     "seeds and sweep": {"seeds": (3, 4), "sweep": {"lr": [0.1, 0.2]}, "algorithms": {"fedavg": {}}},
-    "until γ": {"steps": None, "epochs": 3, "algorithms": {"fedprox": {"until_gamma": 0.9}}},
     "episodes": {
         "steps": None, "epochs": 2, "algorithms": {"fedmeta-maml": {"episodes": "epochs"}}
     },

@@ -13,7 +13,8 @@ from fedref import ConfigError
 from fedref.boundary.values import schema
 from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
 from fedref.lab.datasets.describe import histogram, statistics
-from fedref.rounds.federation import Source
+from fedref.lab.datasets.partition import shuffle_clients
+from fedref.rounds.federation import Part, Source
 
 # ---- all rules -------------------------------------------------------------------------------------
 
@@ -111,6 +112,15 @@ def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule, digits):
     assert manifest_of(split(rule, source, users=45)) == manifest_of(found)
     assert split(rule, digits).clients == 100
     assert split(rule, source, users=7).clients == 7
+
+
+def test_every_order_of_a_client_s_rows_is_as_likely():
+    part = Part(np.arange(18_000), np.arange(0, 18_001, 3))
+    rows = shuffle_clients(part, np.random.default_rng(0)).rows.reshape(-1, 3)
+    np.testing.assert_array_equal(np.sort(rows, 1), part.rows.reshape(-1, 3))
+    _, counts = np.unique(rows.argsort(1), axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert abs(counts - 1000).max() < 120  # four standard deviations
 
 
 def test_skew_is_that_of_the_rule(digits):
