@@ -5,12 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedref.lab.datasets.describe import (
-    histogram,
-    label_note,
-    statistics,
-    statistics_text,
-)
+from fedref.lab.datasets.describe import histogram, label_note, statistics, statistics_text
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.

@@ -14,17 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import (
-    ROOT,
-    algorithms,
-    contents,
-    document,
-    main,
-    process,
-    refused,
-    wait_for,
-    write,
-)
+from running import ROOT, algorithms, contents, document, main, process, refused, wait_for, write
 
 import fedref
 

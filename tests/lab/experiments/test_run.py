@@ -5,17 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from running import (
-    algorithms,
-    contents,
-    document,
-    experiment,
-    main,
-    play,
-    rows,
-    toml,
-    write,
-)
+from running import algorithms, contents, document, experiment, main, play, rows, toml, write
 
 import fedref
 from fedref import ConfigError

@@ -5,17 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import same
-from running import (
-    CURV,
-    TABLES,
-    algorithms,
-    contents,
-    document,
-    experiment,
-    main,
-    play,
-    write,
-)
+from running import CURV, TABLES, algorithms, contents, document, experiment, main, play, write
 
 import fedref
 from fedref.lab.experiments import loading as settings

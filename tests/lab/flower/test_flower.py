@@ -148,12 +148,7 @@ def commands_with(word: str) -> str:
     return next(block for block in blocks if word in block)
 
 
-ALGORITHMS = {
-    "fedavg": {},
-    "per-fedavg": {},
-    "fedmeta-sgd": {"server": "adam"},
-    "apfl": {"z": 1},
-}
+ALGORITHMS = {"fedavg": {}, "per-fedavg": {}, "fedmeta-sgd": {"server": "adam"}, "apfl": {"z": 1}}
 
 
 def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
