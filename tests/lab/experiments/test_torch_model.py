@@ -1,26 +1,21 @@
-"""A torch.nn.Module runs as a model: fedref's MLP in torch gives fedref's numbers in every algorithm."""
+"""A torch.nn.Module runs as a model: fedref's MLP in torch gives fedref's numbers."""
 
 import copy
 import inspect
 import pickle
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import same
 
 import fedref
-from fedref import checks, strategies, tree
-from fedref.algorithm import State
+from fedref import checks, strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import torch_model
 from fedref.models import MLP
 from fedref.models.batch import Batch
-from fedref.rounds.evaluation import evaluate
-from fedref.rounds.federation import Federation, Part, Source
-from fedref.rounds.loop import pool, run_clients, run_round
-from fedref.sampling import Sampling, make_plan
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 nn = torch.nn
@@ -57,52 +52,25 @@ MODEL = MLP(3, (4,), 3, "tanh", l2=0.1)
 SAME = torch_model.model_class(Layers)(features=3, classes=3, l2=0.1)
 
 
-def federation():
-    rows = np.arange(40)
-    train = Part(rows[:30], np.array([0, 8, 15, 24, 30]))
-    return Federation(Source(X, Y), train, Part(rows[30:], np.array([0, 3, 5, 8, 10])))
-
-
-def rounds(it, model, dtype=np.float64, **how):
-    """Return the state after three rounds, and the scores."""
-    whole, sampling = federation(), Sampling(3, epochs=2, batch_size=3, support=0.5)
-    trained = pool(whole, np.random.default_rng(0)) if it.pooled else whole
-    w = np.random.default_rng(1).normal(size=model.d).astype(dtype)
-    state = State(it.initial(model, w), {})
-    for t in range(3):
-        drawn = replace(sampling, clients_per_round=1) if it.pooled else sampling
-        plan = make_plan(drawn, trained.train.sizes, t, 0, it.roles)
-        state, _ = run_round(it, model, state, plan, trained, dtype=dtype,
-                             work=lambda *a: run_clients(*a, **how))  # fmt: skip
-        if it.watches_loss:
-            state = state._replace(server=it.observe_loss(state.server, 1.0 - t))
-    return state, evaluate(it, model, state, whole, sampling, round=3, seed=0, dtype=dtype)
-
-
-def numbers(*trees):
-    parts = (tuple(x.values()) if isinstance(x, dict) else x for x in trees)
-    return [np.asarray(x, float) for x in tree.leaves(tuple(parts)) if x is not None]
-
-
-def values(after):
-    state, scores = after
-    return numbers(state.server, state.clients, scores)
-
-
-@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {"apfl"}))  # whose units are MLP's
-def test_every_algorithm_gives_fedrefs_numbers(name):
-    it = ALGORITHMS[name]()
-    for x, y in zip(values(rounds(it, SAME)), values(rounds(it, MODEL)), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_no_bit_depends_on_stacks_or_threads(dtype):
-    it = ALGORITHMS["per-fedavg"]()
-    alone = values(rounds(it, SAME, dtype, stack=False, threads=1))
-    for how in ({"stack": True}, {"stack": False, "threads": 3}, {"stack": True, "threads": 2}):
-        for x, y in zip(values(rounds(it, SAME, dtype, **how)), alone, strict=True):
-            np.testing.assert_array_equal(x, y)
+def test_every_function_gives_fedrefs_numbers_and_no_bit_depends_on_a_stack(dtype):
+    """All that a round and an evaluation ask of a model."""
+    rng = np.random.default_rng(0)
+    w, v = rng.normal(size=(2, 3, SAME.d)).astype(dtype)
+    D = Batch(
+        X[:12].reshape(3, 4, 3).astype(dtype), Y[:12].reshape(3, 4), np.array([[0, 1, 2, 1]] * 3)
+    )
+    asked = dict.fromkeys(("loss", "grad", "sample_losses"), (w, D))
+    asked |= {"logits": (w, D.X), "predict": (w, D.X), "hvp": (w, v, D)}
+    asked["vjp"] = w, D.X, rng.normal(size=(3, 4, 3)).astype(dtype)
+    for name, inputs in asked.items():
+        stacked = getattr(SAME, name)(*inputs)
+        for k in range(3):
+            own = [Batch(*(x[k] for x in i)) if isinstance(i, Batch) else i[k] for i in inputs]
+            np.testing.assert_array_equal(stacked[k], getattr(SAME, name)(*own))
+        if dtype == np.float64:
+            expected = getattr(MODEL, name)(*inputs)
+            np.testing.assert_allclose(stacked, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_check_model_holds_it_to_taylor_slopes():
@@ -115,10 +83,14 @@ def test_check_model_holds_it_to_taylor_slopes():
 
 @pytest.mark.parametrize("model", [Net, Net(3, 3)], ids=["class", "object"])
 def test_it_runs_from_python_as_a_model_does(model):
-    said = [fedref.run(algorithm=["fedavg", "fedmeta-maml"], model=model, **HOW) for _ in range(2)]
-    one, other = (numbers(*(record.state.server for record in run.records)) for run in said)
-    for x, y in zip(one, other, strict=True):
-        np.testing.assert_array_equal(x, y)
+    one, other = (
+        fedref.run(algorithm=[*ALGORITHMS], model=model, threads=threads, **HOW)
+        for threads in (1, 2)
+    )
+    for a, b in zip(one.records, other.records, strict=True):
+        assert a.rows == b.rows
+        assert same(a.state, b.state)
+        assert all(np.isfinite(x) for x in a.rows[-1].values() if isinstance(x, float))
     seeds = fedref.run(algorithm="fedavg", model=model, seeds=[1, 2], **HOW).records
     assert not np.array_equal(seeds[0].state.server.w, seeds[1].state.server.w)
 
