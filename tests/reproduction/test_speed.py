@@ -28,12 +28,6 @@ def test_a_peer_that_keeps_one_flat_vector_is_refused(name):
         flatten("jax-map", name, np.concatenate([x.ravel() for x in w]))
 
 
-def test_padding_has_weights_only_where_a_batch_is_short():
-    assert {n: [p is None for p in dense(n, "float32").weights.values()] for n in NAMES} == {
-        "W1": [False], "W2": [True] * 3, "W3": [True] * 2, "W4": [True], "W5": [False],
-    }  # fmt: skip
-
-
 class Fake:
     """A process whose implementation takes as long as it is told."""
 

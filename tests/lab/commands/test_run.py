@@ -1,6 +1,5 @@
-"""`fedref run`: the files that it writes, what it tells, and a comparison on equal terms."""
+"""`fedref run`: the files that it writes, and what it tells."""
 
-import json
 import re
 import shlex
 import tomllib
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from running import (
     SMALL,
-    SPLIT,
     algorithms,
     contents,
     document,
@@ -24,14 +22,13 @@ from running import (
 )
 
 import fedref
-from fedref import sampling
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import with_dashes
 from fedref.lab.commands import COMMANDS
 from fedref.lab.commands import run as cli
 from fedref.lab.commands.run import listing
 from fedref.lab.datasets import RULES, SOURCES
-from fedref.lab.experiments import names, unit
+from fedref.lab.experiments import names
 from fedref.lab.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 
@@ -144,42 +141,7 @@ def test_the_examples_work_as_written(here):
     assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
 
 
-# ---- one comparison, on equal terms --------------------------------------------------------------
-
-
-def test_all_algorithms_meet_the_same_clients_and_batches(here, monkeypatch):
-    seen = {}
-
-    def watched(sampled, sizes, round, seed, roles):
-        plan = sampling.make_plan(sampled, sizes, round, seed, roles)
-        seen.setdefault(round, []).append(plan)
-        return plan
-
-    monkeypatch.setattr(unit, "make_plan", watched)
-    names = [name for name, cls in ALGORITHMS.items() if not cls.pooled]
-    words = [*SPLIT, "--model", "logistic", "--rounds", "2", "--clients-per-round", "3"]
-    assert main("run", *names, *words, "--epochs", "2", "--set", "stragglers=0.4", "--quiet") == 0
-    assert len(seen) == 2
-    for plans in seen.values():
-        assert len(plans) == len(names)
-        first = plans[0]
-        batches = {}
-        for plan in plans:
-            assert plan.clients.tolist() == first.clients.tolist()
-            assert plan.straggler.tolist() == first.straggler.tolist()
-            for role, drawn in plan.rows.items():
-                assert batches.setdefault(role, drawn.tolist()) == drawn.tolist()
-        assert set(batches) == {"D", "D1", "D2", "S", "Q"}
-
-
-def test_labels_that_are_words_are_said_and_kept(here, capsys):
-    path = npz(here / "a.npz", y=np.array(["dog", "cat"] * 10))
-    words = ["--data", path.name, "--split", "iid", "--set", "split.users=3", *SMALL[:-1]]
-    assert main("run", "fedavg", *words, "--out", "a") == 0
-    assert "fedref: labels are encoded as 0 = cat, 1 = dog\n" in capsys.readouterr().err
-    assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
-    np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
-    assert "the data or the split changed after" in refused(capsys, "resume", "a")
+# ---- what is told --------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_complete_says_so_and_keeps_its_bytes(here, capsys):

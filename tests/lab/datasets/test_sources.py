@@ -24,21 +24,6 @@ def test_the_shipped_digits_are_in_the_package_or_beside_it(tmp_path, monkeypatc
     assert shipped_folder() == package / "_data"
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "clients"),
-    [
-        ("mnist", (70_000, 784), 0),
-        ("vehicle", (1860, 100), 23),
-        ("landmine", (1464, 9), 29),
-        ("cifar10-gray", (60_000, 1024), 0),
-    ],
-)
-def test_real_data_is_read(real, name, shape, clients):
-    source = load(name, real)
-    assert source.X.shape == shape
-    assert (0 if source.client is None else len(set(source.client))) == clients
-
-
 def data_dir(root):
     """Make a folder with small files for data sets that are neither generated nor shipped."""
     write_idx(root / "mnist")

@@ -15,7 +15,7 @@ from fedref.lab.datasets.rules import RULES
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import known_labels, make_model
-from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MODELS, BinaryLogistic, LinearSVM
 from fedref.rounds.federation import Source
 
 # ---- filled in, and written back -----------------------------------------------------------------
@@ -84,19 +84,7 @@ def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
     assert "\n" not in message
 
 
-# ---- changed -------------------------------------------------------------------------------------
-
-
-def changed(*settings, **table) -> Experiment:
-    return experiment({**TINY, **table}, *settings)
-
-
-def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have_it():
-    tables = algorithms("fedavg", "fedprox", "fedmeta-maml", other={"algorithm": "fedprox"})
-    made = changed(("mu", 0.5), ("batch-size", 3), ("lr", 0.25), algorithms=tables)
-    assert made.batch_size == 3
-    for key, values in (("mu", [None, 0.5, None, 0.5]), ("lr", [0.25, 0.25, None, 0.25])):
-        assert [getattr(made.algorithms[label], key, None) for label in tables] == values
+# ---- words and names -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,42 +107,12 @@ def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
     assert not known & {f.name for f in fields(Experiment)}  # or a flag would mean two things
 
 
-# ---- sweeps --------------------------------------------------------------------------------------
-
-
-def test_a_sweep_is_every_combination_in_order():
-    made = experiment(document(sweep={"lr": [0.1, 0.2], "epochs": [1, 3]}))
-    points = [*config.sweep_points(made)]
-    assert points == [
-        {"lr": 0.1, "epochs": 1}, {"lr": 0.1, "epochs": 3},
-        {"lr": 0.2, "epochs": 1}, {"lr": 0.2, "epochs": 3},
-    ]  # fmt: skip
-    at = config.at_point(made, points[1])
-    assert (at.algorithms["fedavg"].lr, at.epochs, at.sweep) == (0.1, 3, {})
-    assert [*config.sweep_points(experiment(TINY))] == [{}]
-
-
 # ---- models of data ------------------------------------------------------------------------------
 
 
 def source(labels, features=4, image=None) -> Source:
     y = np.array(labels)
     return Source(np.zeros((len(y), features)), y, image=image, name="some")
-
-
-@pytest.mark.parametrize(
-    ("table", "labels", "model"),
-    [
-        ({"name": "logistic", "l2": 0.5}, [0, 1, 2], Logistic(4, 3, l2=0.5)),
-        ({"name": "logistic"}, [-1, 1], Logistic(4, 2)),
-        ({"name": "binary-logistic", "bias": False}, [0, 1], BinaryLogistic(4, bias=False)),
-        ({"name": "svm", "squared": True}, [-1, 1], LinearSVM(4, squared=True)),
-        ({"name": "mlp", "hidden": [3, 2]}, [0, 1, 2], MLP(4, (3, 2), 3)),
-        ({"name": "mlp", "initialisation": "he"}, [0, 1], MLP(4, (80, 60), 2, initialisation="he")),
-    ],
-)
-def test_sizes_of_a_model_come_from_the_data(table, labels, model):
-    assert make_model(table, source(labels)) == model
 
 
 def test_a_cnn_takes_the_images_of_the_data_and_needs_some():

@@ -162,17 +162,6 @@ def test_points_of_a_sweep_and_runs_are_told_apart(seen):
     assert legend(seen(curves, runs, "accuracy")) == names
 
 
-def test_any_column_is_drawn_where_it_was_measured(seen):
-    run = made(["fedavg", "fedprox"], seeds=(0,), some_thing=[1.0, 10.0, 1e4, 1e5])
-    for t, row in enumerate(run.records[1].rows[1:]):
-        row["gamma"] = 0.5 - 0.1 * t
-    figure = seen(curves, run, "gamma")
-    assert legend(figure) == ["fedprox"]
-    assert lines(figure.axes[0])[0].get_xdata().tolist() == [1, 2, 3]
-    (axes,) = seen(curves, run, "some-thing").axes
-    assert (axes.get_ylabel(), axes.get_yscale()) == ("some thing", "log")
-
-
 @pytest.mark.parametrize(
     ("draw", "kind", "start"),
     [(curves, "PNG", b"\x89PNG"), (bars, "pdf", b"%PDF"), (clients, "svg", b"<?xml")],
