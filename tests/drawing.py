@@ -1,45 +1,59 @@
-"""Runs with known numbers to be drawn, and what is read back from their pictures."""
+"""Runs with known numbers to be measured and drawn, and what is read back from their pictures."""
+
+from typing import Any
 
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.algorithms import ALGORITHMS
-from fedref.algorithms.fedavg import FedAvg
-from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments import config
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores
 
+Pair = tuple[Unit, Record]
 ACCURACY = {0: [0.1, 0.5, 0.4, 0.8], 1: [0.3, 0.5, 0.6, 1.0]}  # by seed, over rounds 0 to 3
+LOSSES = {"train_loss": [4.0, 2.0, 1.0, 0.5], "test_loss": [5.0, 3.0, 2.0, 1.0]}
+BYTES = {"bytes_down": [0, 3e6, 6e6, 9e6], "bytes_up": [0, 1e6, 2e6, 3e6]}
+
+
+def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Pair:
+    """A unit with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
+    rounds = range(len(next(iter(columns.values()))))
+    known = [{c: y[t] for c, y in columns.items() if y[t] is not None} for t in rounds]
+    rows = [{"round": t, **row} for t, row in zip(rounds, known)]
+    n = np.array([0, 10, 10, 20])
+    scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n + 1, np.full(4, np.nan))
+    scores = scores._replace(**more.get("scores", {}))
+    status = "diverged" if more.get("diverged") else "done"
+    record = Record(status, len(rows) - 1, State(None, {}), rows, [len(rows) - 1], [scores])
+    set_to = {"algorithms": {label: "fedavg"}, "seeds": [seed], "rounds": 4, "clients_per_round": 1}
+    return Unit(0, config.experiment_of(set_to.items()), more.get("point", {}), ""), record
+
+
+def run_of(*pairs: Pair, **values: Any) -> Run:
+    units = [unit._replace(number=i) for i, (unit, _) in enumerate(pairs)]
+    labels = {unit.label: "fedavg" for unit in units}
+    seeds = sorted({unit.seed for unit in units})
+    made = config.experiment_of([("algorithms", labels), ("seeds", seeds), *values.items()])
+    return Run(made, units, [record for _, record in pairs])
 
 
 def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), **columns) -> Run:
     """A run with known numbers; `columns` replace or add values over rounds 0, 1, 2, 3."""
-    units, records = [], []
+    pairs = []
     for label in algorithms:
         for point in points:
             for seed in seeds:
                 own = {
                     "accuracy": ACCURACY[seed],
                     "accuracy_mean": ACCURACY[seed],
-                    "train_loss": [4.0, 2.0, 1.0, 0.5],
-                    "test_loss": [5.0, 3.0, 2.0, 1.0],
-                    "bytes_down": [0, 3e6, 6e6, 9e6],
-                    "bytes_up": [0, 1e6, 2e6, 3e6],
-                    **columns,
+                    **LOSSES,
+                    **BYTES,
                 }
-                rows = [
-                    {"round": t, **{name: values[t] for name, values in own.items()}}
-                    for t in range(4)
-                ]
                 half = np.array([0.0, 0.5, 1.0, 0.9 + 0.1 * seed])
-                scores = Scores(*[np.ones(4), half, half, np.ones(4), half])
-                one = Experiment(
-                    epochs=1, seeds=(seed,), algorithms={label: ALGORITHMS.get(label, FedAvg)()}
-                )
-                units.append(Unit(len(units), one, point, ""))
-                records.append(Record("done", 3, State(None, {}), rows, [3], [scores]))
-    return Run(Experiment(epochs=1, seeds=seeds), units, records)
+                scores = dict.fromkeys(("accuracy", "test_loss", "train_loss"), half)
+                pairs.append(pair(label, own | columns, seed, point=point, scores=scores))
+    return run_of(*pairs)
 
 
 def diverged(run: Run, label: str) -> Run:

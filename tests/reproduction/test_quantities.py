@@ -5,39 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import Pair, pair, run_of
 
-from fedref.algorithm import State
-from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader
-from fedref.lab.experiments.results import Run
-from fedref.lab.experiments.unit import Record, Unit
-from fedref.rounds.evaluation import Scores
 from reproduce.cells import count_tested, split_run
 from reproduce.quantities import Part, at_best, halves, measure
-
-Pair = tuple[Unit, Record]
-
-
-def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Pair:
-    """A unit with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
-    rounds = range(len(next(iter(columns.values()))))
-    known = [{c: y[t] for c, y in columns.items() if y[t] is not None} for t in rounds]
-    rows = [{"round": t, **row} for t, row in zip(rounds, known)]
-    n = np.array([0, 10, 10, 20])
-    scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n + 1, np.full(4, np.nan))
-    scores = scores._replace(**more.get("scores", {}))
-    status = "diverged" if more.get("diverged") else "done"
-    record = Record(status, len(rows) - 1, State(None, {}), rows, [len(rows) - 1], [scores])
-    set_to = {"algorithms": {label: "fedavg"}, "seeds": [seed], "rounds": 4, "clients_per_round": 1}
-    return Unit(0, config.experiment_of(set_to.items()), more.get("point", {}), ""), record
-
-
-def run_of(*pairs: Pair, **values: Any) -> Run:
-    units = [unit._replace(number=i) for i, (unit, _) in enumerate(pairs)]
-    labels = {unit.label: "fedavg" for unit in units}
-    seeds = sorted({unit.seed for unit in units})
-    made = config.experiment_of([("algorithms", labels), ("seeds", seeds), *values.items()])
-    return Run(made, units, [record for _, record in pairs])
 
 
 def part_of(*pairs: Pair) -> Part:

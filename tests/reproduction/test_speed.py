@@ -11,21 +11,9 @@ import pytest
 
 from fedref.boundary.errors import FedrefError
 from reproduce.speed import report
-from reproduce.speed.dense import dense
-from reproduce.speed.server import Answer, flatten, parameters
-from reproduce.speed.workloads import NAMES, workload
+from reproduce.speed.server import Answer, parameters
 
 HERE = Path(report.__file__).parent
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_peer_that_keeps_one_flat_vector_is_refused(name):
-    w = dense(name, "float32").w
-    assert [x.shape for x in w] == list(workload(name)[1].shapes)
-    assert flatten("jax-map", name, w).shape == (sum(x.size for x in w),)
-    assert flatten("jax-map", name, (w, w)).shape == (2 * sum(x.size for x in w),)  # Meta-SGD
-    with pytest.raises(ValueError, match=f"holds {name}'s parameters not as arrays of the shapes"):
-        flatten("jax-map", name, np.concatenate([x.ravel() for x in w]))
 
 
 class Fake:

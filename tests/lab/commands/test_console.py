@@ -23,14 +23,6 @@ def test_no_name_from_outside_commands_the_terminal(here, capsys):
     assert "\\x1b[31m" in refused(capsys, "run", "\x1b[31mfedavg")
 
 
-def test_no_name_from_outside_is_markup_in_the_table(here, capsys):
-    table = document(rounds=1, algorithms={"a|<b>": {"algorithm": "fedavg"}})
-    assert main("run", write(here / "t.toml", table), "-o", "a") == 0
-    summary = (here / "a" / "summary.md").read_text("utf-8")
-    assert summary in capsys.readouterr().out
-    assert "| a\\|&lt;b> " in summary
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
 def test_help_that_cannot_be_written_is_one_line():
     with open("/dev/full", "w") as full:

@@ -27,7 +27,6 @@ def folder(tmp_path_factory):
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
     npz(folder / "halves.npz", y=np.arange(20) / 2)
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
-    (folder / "bytes").write_bytes(b"\xff\xfe")
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
     for name in ("mine.json", "proximal.py", "suspect.py"):
         (folder / name).write_text("mine")
@@ -51,11 +50,9 @@ REFUSED = [
     ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
     ("run --scaling unit", "unknown option '--scaling': did you mean --set split.scaling=unit?"),
     ("data show digits --train-fraction=0.5", "did you mean --set split.train-fraction=0.5?"),
-    ("run --split.alpha 0.1", "did you mean --set split.alpha=0.1?"),
     ("run --lam --rounds 3", "did you mean --set lam=VALUE?"),
     ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
     ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
-    ("run --set data.part=x", "unknown key of digits 'part': there is none"),
     ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
     ("run --set algorithms.fedavgg.lr=1", "unknown key 'algorithms.fedavgg.lr': did you mean"),
     ("run --set a-test=2", "unknown key 'a-test': did you mean 'split.a-test'?"),
@@ -83,7 +80,6 @@ REFUSED = [
      "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm"),
     # files
     ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
-    ("run tiny.toml --rounds=-3", "error: tiny.toml: rounds is -3, expected"),
     ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
     ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
     (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
@@ -100,7 +96,6 @@ REFUSED = [
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
     ("plot run --best", "--set split.validation=0.1 gives each client rows"),
-    ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
     ("plot run --out run/config.toml/x.png", "config.toml: File exists; expected a path that can be written"),
     # proofs
     ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
@@ -111,7 +106,6 @@ REFUSED = [
     ("data split iid --data digits --out mine.json", "exists already; expected another name, or --over"),
     ("data prepare mnist", "download failed"),
     # Flower
-    ("flower write nothing.toml there", "error: nothing.toml: cannot be read (No such file"),
     ("flower write tiny.toml there --nodes 8", "8 nodes for 4 clients, expected 1 to 4"),
     ("flower write tiny.toml there --nodes 2 --clients 7", "are given, expected one of them"),
     ("flower write tiny.toml run", "is not empty, expected a new folder"),
@@ -123,15 +117,12 @@ REFUSED = [
     ("explain per-fedavg --picture b.svg --set alpah=0.5", "did you mean 'alpha'"),
     ("explain per-fedavg --picture b.svg --set alpha", "KEY=VALUE"),
     ("explain cnn --picture b.svg", "per-fedavg"),
-    ("exercise start steps .", "did you mean 'step'"),
     ("exercise start proximal .", "exists"),
     ("exercise hunt 7 --out .", "exists"),
     ("exercise list --exercises torn/config.toml", "torn/config.toml"),
     ("exercise check no.py", "No such file"),
     ("exercise check .", "is a folder"),
     ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
-    ("exercise check bytes", "can't decode"),
-    ("cite fedavgg", "did you mean 'fedavg'?"),
     ("cite data", "data: is not a run directory"),
 ]  # fmt: skip
 
@@ -147,19 +138,16 @@ def test_refused(folder, monkeypatch, capsys, words, message):
 
 #: What is other than in TINY, and what is said of it.
 CHANGES = [
-    ({"split": 3}, "split rule is 3, expected a string"),
     ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
     ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
     ({"algorithms": {"fedavgg": {}}}, "unknown algorithm 'fedavgg': did you mean 'fedavg'?"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
     ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
-    ({"sweep": [1]}, "sweep is [1], expected a table"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
     ({"sweep": {"lrr": [3]}},
      "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
     ({"split": {"rule": "split.json", "users": 3}},
      "split split.json is a manifest and takes no parameter, got users"),
-    ({"split": {"rule": "per-fedavg", "a-test": 2, "a_test": 4}}, "both split.a-test and split.a_t"),
     ({"steps": 3}, "both epochs and steps are given, expected one of them"),
     ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
     ({"batch_size": 3}, "both batch-size and batch_size are given, expected one of them"),

@@ -1,8 +1,5 @@
-"""Many clients and many rows: what a split may cost in time and memory."""
+"""Many clients and many rows: what a split may cost in time."""
 
-import subprocess
-import sys
-from pathlib import Path
 from time import process_time
 
 import numpy as np
@@ -32,23 +29,3 @@ def test_many_clients_take_time_in_proportion(rule, many):
     """Ten times the rows: some ten times the time (more once out of the cache), not a hundred."""
     few = split_seconds(rule, many // 10, 2 * many)
     assert split_seconds(rule, many, 20 * many) < 40 * few + 0.1
-
-
-PROGRAM = """
-import sys
-from fedref.lab.commands import main
-words = ["--data", "mnist", "--split", "fedprox-mnist", "--rounds", "2", "--model", "logistic"]
-assert main(["run", "apfl", *words, "--quiet", "--data-dir", sys.argv[1], "--out", sys.argv[2]]) == 0
-print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_a_run_on_mnist_with_a_thousand_clients_takes_300_MB(real, tmp_path):
-    """Pixels stay bytes in loading, splitting and describing, and in all of `fedref run`."""
-    # not ru_maxrss, in which a child starts with its parent's peak
-    command = [sys.executable, "-c", PROGRAM, str(real), str(tmp_path / "r")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) < 300_000
