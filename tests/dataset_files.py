@@ -93,12 +93,6 @@ def put_json(folder, data, name="data.json"):
     return put(folder, name, json.dumps(data).encode())
 
 
-def put_roles(folder):
-    """A folder of plays with three roles, each of which says one thing over and over."""
-    roles = {name: [[name.lower() + " speaks"] * 40] for name in ("HAMLET", "GHOST", "KING")}
-    return put(folder, "roles.json.gz", gzip.compress(json.dumps(roles).encode())).parent
-
-
 @pytest.fixture
 def real():
     """The folder of real data sets; the test is skipped where there is none."""

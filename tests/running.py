@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from fedref.algorithms import ALGORITHMS
 from fedref.lab import commands
 from fedref.lab.experiments import config, results
 from fedref.lab.experiments.config import Experiment
@@ -35,10 +34,8 @@ TINY = {
 }
 
 
-#: A short run, and a split of the digits over four clients, as words of the command line.
+#: A short run, as words of the command line.
 SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
-SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",
-         "--set", "split.a-test=2"]  # fmt: skip
 
 
 def document(**changes) -> dict:
@@ -49,16 +46,6 @@ def document(**changes) -> dict:
 def algorithms(*names, **tables) -> dict:
     """[algorithms] tables."""
     return {**{name: {} for name in names}, **tables}
-
-
-#: Every algorithm, and options with which the training loss matters.
-TABLES = algorithms(
-    *ALGORITHMS,
-    adaptive={"algorithm": "fedprox", "adaptive_mu": True, "mu": 0.3},
-    until={"algorithm": "fedprox", "until_gamma": 0.9},
-    flag={"algorithm": "apfl", "z": 1, "delta_mu": 9.0, "delta_sigma": 9.0, "window": 2},
-)
-CURV = {"lam": 0.001}
 
 
 def write(path: Path, table: dict) -> Path:

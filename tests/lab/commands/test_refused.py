@@ -4,7 +4,7 @@ import shlex
 
 import numpy as np
 import pytest
-from dataset_files import alone, put_roles  # noqa: F401 (a fixture)
+from dataset_files import alone  # noqa: F401 (a fixture)
 from running import TINY, contents, document, main, npz, refused, write
 
 from fedref.lab import plots
@@ -23,7 +23,6 @@ def folder(tmp_path_factory):
         patch.setattr(plots, "curves", lambda table: None, raising=False)
         patch.setattr(plots, "save", lambda figure, path: None, raising=False)
         assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
-    put_roles(folder / "data" / "shakespeare")
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
     npz(folder / "halves.npz", y=np.arange(20) / 2)
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
@@ -76,8 +75,7 @@ REFUSED = [
     ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
     ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
     ("run --set unseen=0.2 --set split.users=4", "unseen needs 10 clients or more"),
-    ("run --data shakespeare --model mlp --data-dir data --set split.min-rows=1 -o x",
-     "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm"),
+    (f"run --data federating:coded {IID} --model mlp", "arrays holds codes: use one of lstm"),
     # files
     ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
     ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
@@ -123,7 +121,7 @@ REFUSED = [
     ("exercise check no.py", "No such file"),
     ("exercise check .", "is a folder"),
     ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
-    ("cite data", "data: is not a run directory"),
+    ("cite site", "site: is not a run directory"),
 ]  # fmt: skip
 
 

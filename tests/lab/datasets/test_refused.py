@@ -82,6 +82,7 @@ CSV = {
     "line 3 .row 1.: weight is 'heavy'; expected a finite number": TABLE.replace("-4e1", "heavy"),
     "line 3 .row 1.: weight is '1_000'": TABLE.replace("-4e1", "1_000"),
     "weight is empty.*fill the cell, or leave out": TABLE.replace("-4e1", ""),
+    "weight is 'nan'.*fill the cell": TABLE.replace("-4e1", "nan"),
     "line 3 .row 1. has 5 cells; expected 4, as the header has": TABLE.replace("-4e1", "-4,1"),
     "line 3 .row 1.: y is 'two', and a number in other rows": TABLE.replace("a,2", "a,two"),
     "no column y, only age, weight, client, z; .* with one of y, .*data.label": TABLE.replace("y\n", "z\n"),

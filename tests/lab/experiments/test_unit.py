@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import same
-from running import CURV, TABLES, algorithms, contents, document, experiment, main, play, write
+from running import algorithms, contents, document, experiment, main, play, write
 
 import fedref
+from fedref.algorithms import ALGORITHMS
 from fedref.lab.experiments import loading as settings
 from fedref.lab.experiments import results
 from fedref.lab.experiments import unit as units
@@ -27,7 +28,14 @@ def record(run: results.Run, label: str) -> Record:
 
 
 def test_how_often_is_evaluated_changes_no_training():
-    table = document(rounds=7, algorithms=TABLES | {"fedcurv": CURV}, stragglers=0.4)
+    tables = algorithms(
+        *ALGORITHMS,
+        adaptive={"algorithm": "fedprox", "adaptive_mu": True, "mu": 0.3},
+        until={"algorithm": "fedprox", "until_gamma": 0.9},
+        flag={"algorithm": "apfl", "z": 1, "delta_mu": 9.0, "delta_sigma": 9.0, "window": 2},
+        fedcurv={"lam": 0.001},
+    )
+    table = document(rounds=7, algorithms=tables, stragglers=0.4)
     runs = {
         every: play({**table, "eval-every": every, "eval-train": train})
         for every, train in ((1, True), (3, True), (100, False))
