@@ -78,9 +78,8 @@ def tell_error(error: BaseException) -> str:
     """Return an error of a user's code in one line; of a write into what is read-only, what to write."""
     if isinstance(error, FedrefError):
         return str(error)
-    if "read-only" in str(error):
-        return (
-            f"{place_of(error)}. It writes into an array that it was given, which others read, too: "
-            "write w = w - x for w -= x, or work on a copy"
-        )
-    return place_of(error)
+    hint = (
+        ". It writes into an array that it was given, which others read, too: write w = w - x for "
+        "w -= x, or work on a copy"
+    )
+    return place_of(error) + hint * ("read-only" in str(error))

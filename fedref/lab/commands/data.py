@@ -62,20 +62,11 @@ def read_words(
 def list_sources(*, data_dir: Path | None = None) -> None:
     """List data sets, and where they are or how to get them."""
     for name, known in datasets.SOURCES.items():
-        how = how_to_get(name, data_dir)
+        path = sources.locate(name, data_dir)
+        how = f"`fedref data prepare {name}` downloads it" if known.addresses else "not here"
+        how += f"; or put {known.files} in DIR/{name}"
+        how = "generated" if known.find is None else f"found at {path}" if path else how
         print(f"{name:<15}{known.help}\n{'':<15}  {how}; usual split: {known.split}")
-
-
-def how_to_get(name: str, data_dir: Path | None) -> str:
-    """Return where a data set is, or how to get it."""
-    known = datasets.SOURCES[name]
-    if known.find is None:
-        return "generated"
-    path = sources.locate(name, data_dir)
-    if path is not None:
-        return f"found at {path}"
-    how = f"`fedref data prepare {name}` downloads it" if known.addresses else "not here"
-    return f"{how}; or put {known.files} in DIR/{name}"
 
 
 def show(
