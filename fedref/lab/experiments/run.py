@@ -21,6 +21,7 @@ from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, compose, setting_entries
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.lab.experiments.own_code import errors_of_own_code
 from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
@@ -69,33 +70,35 @@ def complete_unit(
     directory, loaded = how.directory, load_experiment(unit.experiment, loader)
     engine = how.engine(unit, loaded) if how.engine else LOCAL
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
-    if directory is None:
-        yield from run()
-        return
-    seal = seal_of(unit, loaded, loader.split_hash(loaded.whole))
-    record = newest = run_directory.load_begun(
-        directory, unit, seal, how.changed_code, progress.message
-    )
-    saved, due = newest, time.monotonic() + how.every
-    if newest is not None:
-        run_directory.keep_state(directory, unit, newest)
-        yield newest
-        if newest.status != "running":
+    with errors_of_own_code(unit.algorithm, loaded.model):
+        if directory is None:
+            yield from run()
             return
-    try:
-        for newest in run(record):
+        seal = seal_of(unit, loaded, loader.split_hash(loaded.whole))
+        record = newest = run_directory.load_begun(
+            directory, unit, seal, how.changed_code, progress.message
+        )
+        saved, due = newest, time.monotonic() + how.every
+        if newest is not None:
             run_directory.keep_state(directory, unit, newest)
-            began, ended = time.monotonic(), newest.status != "running"
-            if ended or began >= due:
-                run_directory.save_record(directory, unit, newest, seal)
-                saved, now = newest, time.monotonic()
-                due = now + max(how.every, 20 * (now - began) * bool(how.every))
             yield newest
-    except BaseException:
-        if newest is not None and newest is not saved:  # done, too, if the last saving was cut off
-            with suppress(FedrefError, OSError):  # the first error says more
-                run_directory.save_record(directory, unit, newest, seal)
-        raise
+            if newest.status != "running":
+                return
+        try:
+            for newest in run(record):
+                run_directory.keep_state(directory, unit, newest)
+                began, ended = time.monotonic(), newest.status != "running"
+                if ended or began >= due:
+                    run_directory.save_record(directory, unit, newest, seal)
+                    saved, now = newest, time.monotonic()
+                    due = now + max(how.every, 20 * (now - began) * bool(how.every))
+                yield newest
+        except BaseException:
+            # what is done is saved, too: its last saving may have been cut off
+            if newest is not None and newest is not saved:
+                with suppress(FedrefError, OSError):  # the first error says more
+                    run_directory.save_record(directory, unit, newest, seal)
+            raise
 
 
 def complete_elsewhere(

@@ -124,10 +124,10 @@ def own_modules(imported: Iterable[str]) -> dict[str, Path]:
     files, left = dict[str, Path](), [*imported]
     while left:
         name = left.pop()
-        file = own_file(name)
-        if file is None or name in files:
+        place = own_place(name)
+        if name in files or not (place and os.path.isfile(place)):
             continue
-        files[name] = file
+        files[name] = file = Path(place)
         if file.suffix == ".py":
             package = name if file.stem == "__init__" else name.rpartition(".")[0]
             left += imported_names(parse(file), package)
@@ -144,12 +144,6 @@ def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
                 modules = [f"{module}.{alias.name}" for alias in node.names]
         for module in modules:
             yield from accumulate(module.split("."), "{}.{}".format)
-
-
-def own_file(name: str) -> Path | None:
-    """Return the file of a module if it is the user's own."""
-    place = own_place(name)
-    return Path(place) if place and os.path.isfile(place) else None
 
 
 def own_place(name: str) -> str | None:

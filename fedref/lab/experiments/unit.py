@@ -21,7 +21,6 @@ from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.own_code import (
     CarefulClients,
     check_form,
-    errors_of_own_code,
     is_own,
     name_of,
 )
@@ -182,14 +181,6 @@ def iterate_rounds(
     record: Record | None = None,
     say: Say = lambda text: None,
     engine: Engine = LOCAL,
-) -> Iterator[Record]:
-    """Run the rounds of a unit as `run_rounds` does; what own code raises is an error."""
-    with errors_of_own_code(unit.algorithm, loaded.model):
-        yield from run_rounds(unit, loaded, record, say, engine)
-
-
-def run_rounds(
-    unit: Unit, loaded: LoadedExperiment, record: Record | None, say: Say, engine: Engine
 ) -> Iterator[Record]:
     """Run the rounds of a unit that `record` does not have yet; yield the record after each.
 
