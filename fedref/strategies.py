@@ -27,7 +27,7 @@ from fedref.conformance import sources
 from fedref.conformance.shrinking import (
     NUMBERS,
     Draw,
-    Shrinking,
+    HypothesisSource,
     Strategy,
     arrays,
     drawn,
@@ -72,7 +72,7 @@ def batches(
 
     weights : also draw D.s, or none; a weight of 0 is padding, and not all are 0.
     """
-    source = Shrinking(draw)
+    source = HypothesisSource(draw)
     D = sources.draw_some(source, model, 0 if empty else 1, most)
     return Batch(**D, **(sources.draw_weights(source, len(D["y"])) if weights else {}))
 
@@ -168,7 +168,7 @@ def traces(
     that cross a kink or a threshold, and states that are rounding alone.
     """
     a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
-    trace = sources.draw_trace(Shrinking(draw), a, m, clients, rounds)
+    trace = sources.draw_trace(HypothesisSource(draw), a, m, clients, rounds)
 
     def states(w: Array) -> list[Any]:
         run = trace._replace(w=w).run(False)

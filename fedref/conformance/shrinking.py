@@ -33,7 +33,7 @@ def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
     return entries.map(lambda x: np.reshape(np.array(x, float), shape))
 
 
-class Shrinking(NamedTuple):
+class HypothesisSource(NamedTuple):
     """A source of choices by Hypothesis: numbers of a blackboard, and of failures the smallest."""
 
     draw: Draw
@@ -64,7 +64,7 @@ def drawn(describe: Callable[..., Any], *given: Any, **options: Any) -> Strategy
 
     @st.composite
     def strategy(draw: Draw) -> Any:
-        return describe(Shrinking(draw), *given, **options)
+        return describe(HypothesisSource(draw), *given, **options)
 
     return strategy()
 

@@ -1,7 +1,7 @@
 """What is drawn, described once: models, batches, algorithms, rounds, the inputs of a case.
 
-A description asks a `Source` for all that is random. `Generator` answers with NumPy's random numbers
-(golden vectors, proofs), `drawn.Shrinking` with Hypothesis (drawn cases, `fedref.strategies`, `check_rounds`,
+A description asks a `RandomSource` for all that is random. `NumPySource` answers with NumPy's random numbers
+(golden vectors, proofs), `shrinking.HypothesisSource` with Hypothesis (drawn cases, `fedref.strategies`, `check_rounds`,
 exercises), which then makes a failing example smaller. Of all that may be chosen the simplest stands first.
 """
 
@@ -26,8 +26,7 @@ from fedref.judge.answer import INPUTS, client_of
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation, Part
-from fedref.rounds.federation import Source as Rows
+from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import PADDING, Plan
 
@@ -36,7 +35,7 @@ RATES = 1.0, 0.5, 0.25, 0.75, 2.0
 BOTH, L2 = (False, True), (0.0, 0.5)
 
 
-class Source(Protocol):
+class RandomSource(Protocol):
     """Where choices and numbers come from."""
 
     def choose(self, options: Sequence[Any]) -> Any:
@@ -55,7 +54,7 @@ class Source(Protocol):
         """Return whole numbers from 0 to `most`."""
 
 
-class Generator(NamedTuple):
+class NumPySource(NamedTuple):
     """A source of NumPy's random numbers; of n labels each occurs, as far as n allows."""
 
     rng: np.random.Generator
@@ -91,7 +90,7 @@ IMAGES = (
 )  # fmt: skip
 
 
-def draw_cnn(source: Source) -> CNN:
+def draw_cnn(source: RandomSource) -> CNN:
     image, channels, kernel = source.choose(IMAGES)
     hidden, classes, phi = map(source.choose, ((1, 2), (2, 3), ("elu", "relu", "tanh")))
     pools = ("mean",) if phi == "tanh" else ("mean", "max")  # saturated maxima tie
@@ -100,7 +99,7 @@ def draw_cnn(source: Source) -> CNN:
 
 
 #: Family → a small model of it.
-FAMILIES: Mapping[str, Callable[[Source], Any]] = {
+FAMILIES: Mapping[str, Callable[[RandomSource], Any]] = {
     "binary-logistic": lambda s: BinaryLogistic(s.choose(SMALL), s.choose(L2), s.choose(BOTH)),
     "logistic": lambda s: Logistic(s.choose(SMALL), s.choose((2, 3)), s.choose(L2)),
     "svm": lambda s: LinearSVM(s.choose(SMALL), s.choose(L2), s.choose(BOTH), s.choose(BOTH)),
@@ -116,17 +115,17 @@ FAMILIES: Mapping[str, Callable[[Source], Any]] = {
 }  # fmt: skip
 
 
-def draw_model(source: Source, *families: str) -> Any:
+def draw_model(source: RandomSource, *families: str) -> Any:
     """Draw a model of these families (default: all), of 1 to 3 features, with and without L2."""
     return FAMILIES[source.choose(families or [*FAMILIES])](source)
 
 
-def draw_start(source: Source, model: Model) -> Array:
+def draw_start(source: RandomSource, model: Model) -> Array:
     """Draw parameters w (d,): a model's usual start may be zeros."""
     return source.numbers(model.d, scale=0.5)
 
 
-def draw_batch(source: Source, model: Model, n: int, *lead: int) -> dict[str, Array]:
+def draw_batch(source: RandomSource, model: Model, n: int, *lead: int) -> dict[str, Array]:
     """Draw n rows that the model reads, {"X", "y"}, or an array of such batches of shape `lead`.
 
     Codes have padding among them: the code `vocabulary`. A model without labels has real targets.
@@ -138,12 +137,14 @@ def draw_batch(source: Source, model: Model, n: int, *lead: int) -> dict[str, Ar
     return {"X": source.codes(vocabulary, *shape) if codes else source.numbers(*shape), "y": y}
 
 
-def draw_some(source: Source, model: Model, least: int = 1, most: int = 3) -> dict[str, Array]:
+def draw_some(
+    source: RandomSource, model: Model, least: int = 1, most: int = 3
+) -> dict[str, Array]:
     """Draw a batch of `least` to `most` rows."""
     return draw_batch(source, model, source.choose(range(least, most + 1)))
 
 
-def draw_weights(source: Source, n: int) -> dict[str, Array]:
+def draw_weights(source: RandomSource, n: int) -> dict[str, Array]:
     """Draw {"s": weights of n rows}, or {}; a weight of 0 is padding, and not all are 0."""
     if not n or source.choose(("none", "some")) == "none":
         return {}
@@ -154,13 +155,13 @@ def draw_weights(source: Source, n: int) -> dict[str, Array]:
 # ---- algorithms ----------------------------------------------------------------------------------
 
 
-def draw_algorithm(source: Source, kind: str | type[AnyAlgorithm], **fixed: Any) -> Any:
+def draw_algorithm(source: RandomSource, kind: str | type[AnyAlgorithm], **fixed: Any) -> Any:
     """Draw an algorithm, of its name or class, each hyperparameter within its bounds or choices."""
     cls = ALGORITHMS[kind] if isinstance(kind, str) else kind
     return cls(**draw_hyperparameters(source, cls) | fixed)
 
 
-def draw_hyperparameters(source: Source, cls: type[AnyAlgorithm]) -> dict[str, Any]:
+def draw_hyperparameters(source: RandomSource, cls: type[AnyAlgorithm]) -> dict[str, Any]:
     """Draw a table of an algorithm's fields, your own's too."""
     known = schema(cls)
     return {
@@ -186,10 +187,12 @@ def federation_of(model: Model, X: Array, y: Array, offsets: Array, tests: Array
     words = tuple(f"w{i}" for i in range(getattr(model, "vocabulary", 0)))
     index, n = np.arange(len(y)), offsets[-1]
     train, test = Part(index[:n], offsets), Part(index[n:], tests)
-    return Federation(Rows(X, y, vocabulary=words or None), train, test)
+    return Federation(Source(X, y, vocabulary=words or None), train, test)
 
 
-def draw_federation(source: Source, model: Model, clients: int, most: int, test: int) -> Federation:
+def draw_federation(
+    source: RandomSource, model: Model, clients: int, most: int, test: int
+) -> Federation:
     """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
     N = source.choose(up_to(clients))  # the training rows of all, then the others
     own = [draw_some(source, model, *size) for size in ((1, most), (0, test)) for _ in range(N)]
@@ -198,7 +201,9 @@ def draw_federation(source: Source, model: Model, clients: int, most: int, test:
     return federation_of(model, X, y, ends[: N + 1], ends[N:] - ends[N])
 
 
-def draw_plan(source: Source, roles: Sequence[str], sizes: Sequence[int], round: int = 0) -> Plan:
+def draw_plan(
+    source: RandomSource, roles: Sequence[str], sizes: Sequence[int], round: int = 0
+) -> Plan:
     """Draw who takes part in a round, and with which rows: batches of 1 or 2 of the client's rows.
 
     sizes : (N,) n_k. Clients miss the round, were drawn twice, straggle, do 1 or 2 steps (one, where an
@@ -276,7 +281,7 @@ class Trace(NamedTuple):
 
 
 def draw_trace(
-    source: Source, algorithm: AnyAlgorithm, model: Model, clients: int = 3, rounds: int = 3
+    source: RandomSource, algorithm: AnyAlgorithm, model: Model, clients: int = 3, rounds: int = 3
 ) -> Trace:
     """Draw 1 to `rounds` rounds of 1 to `clients` clients of 1 to 6 rows."""
     fed = draw_federation(source, model, clients, most=6, test=0)
@@ -305,7 +310,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 MODELS: tuple[str, ...] = "binary-logistic", "logistic", "svm", "mlp"
 
 
-def draw_offered(source: Source, name: str, call: str) -> Any:
+def draw_offered(source: RandomSource, name: str, call: str) -> Any:
     """Draw an algorithm with the options that the protocol of backends has."""
     kind, fixed = ALGORITHMS[name], dict[str, Any]()
     if name == "fedprox":
@@ -316,7 +321,7 @@ def draw_offered(source: Source, name: str, call: str) -> Any:
 
 
 def draw_meta_gradient(
-    source: Source, model: Model, variant: str, sizes: Sequence[int]
+    source: RandomSource, model: Model, variant: str, sizes: Sequence[int]
 ) -> dict[str, Any]:
     """Draw the inputs of a meta-gradient. sizes : rows of its batches."""
     inputs, sizes = dict[str, Any](), [*sizes]
@@ -330,7 +335,7 @@ def draw_meta_gradient(
     return inputs
 
 
-def draw_server(source: Source, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_server(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
     """Draw a server's state in the middle of a run, by the names of cases; its vectors are any."""
     start = serialise.initial_server(algorithm, model, np.zeros(model.d))
     state = serialise.dump_state(start, np.float64)
@@ -338,7 +343,7 @@ def draw_server(source: Source, algorithm: Any, model: Model) -> dict[str, Any]:
     return state | draw_learned(source, algorithm, model)
 
 
-def draw_learned(source: Source, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_learned(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
     """Draw what the server has learned or adapted so far: Meta-SGD's α, of which no two entries need be
     equal, and FedProx's μ."""
     if getattr(algorithm, "adaptive_mu", False):
@@ -346,7 +351,7 @@ def draw_learned(source: Source, algorithm: Any, model: Model) -> dict[str, Any]
     return {"alpha": source.rates(model.d)} if isinstance(algorithm, MetaSGD) else {}
 
 
-def draw_kept(source: Source, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_kept(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
     """Draw what a client has kept for itself: {"client": ...}, or {}."""
     if isinstance(algorithm, APFL):
         units = sum(view.shape[-1] for view in model.unpack(np.zeros(model.d)) if view.ndim > 1)
@@ -356,7 +361,7 @@ def draw_kept(source: Source, algorithm: Any, model: Model) -> dict[str, Any]:
     return {}
 
 
-def draw_rounds(source: Source, name: str) -> Case:
+def draw_rounds(source: RandomSource, name: str) -> Case:
     """Draw some rounds of an algorithm, from what its server may have learned."""
     families, how = MODELS, dict[str, Any]()
     algorithm = draw_offered(source, name, "round")
@@ -368,22 +373,24 @@ def draw_rounds(source: Source, name: str) -> Case:
     return trace.case(**draw_learned(source, algorithm, model))
 
 
-def draw_derivative(source: Source, model: Model) -> dict[str, Any]:
+def draw_derivative(source: RandomSource, model: Model) -> dict[str, Any]:
     """Draw w and a batch, whose rows may have weights."""
     D = draw_some(source, model)
     return {"w": draw_start(source, model), "D": D | draw_weights(source, len(D["y"]))}
 
 
-def draw_hvp(source: Source, model: Model) -> dict[str, Any]:
+def draw_hvp(source: RandomSource, model: Model) -> dict[str, Any]:
     return draw_derivative(source, model) | {"v": source.numbers(model.d)}
 
 
-def draw_dissimilarity(source: Source, model: Model) -> dict[str, Any]:
+def draw_dissimilarity(source: RandomSource, model: Model) -> dict[str, Any]:
     clients = [draw_some(source, model) for _ in range(source.choose((2, 3)))]
     return {"w": draw_start(source, model), "clients": dict(enumerate(clients))}
 
 
-def draw_variant(source: Source, model: Model, algorithm: Any, variant: str) -> dict[str, Any]:
+def draw_variant(
+    source: RandomSource, model: Model, algorithm: Any, variant: str
+) -> dict[str, Any]:
     sizes = [source.choose(SMALL) for _ in range(3)]
     inputs = draw_meta_gradient(source, model, variant, sizes)
     if variant.endswith("-steps"):  # a batch for each of its inner steps
@@ -392,14 +399,16 @@ def draw_variant(source: Source, model: Model, algorithm: Any, variant: str) -> 
     return inputs
 
 
-def draw_client(source: Source, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
+def draw_client(source: RandomSource, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
     data = draw_some(source, model)
     plan = draw_plan(source, algorithm.roles, [len(data["y"])])
     rows = {role: x[0] for role, x in plan.rows.items()}
     return {"server": draw_server(source, algorithm, model), "data": data, "rows": rows}
 
 
-def draw_evaluation(source: Source, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
+def draw_evaluation(
+    source: RandomSource, model: Model, algorithm: Any, name: str
+) -> dict[str, Any]:
     tests = [draw_some(source, model) for _ in range(source.choose((1, 2)))]
     inputs = {"server": draw_server(source, algorithm, model), "tests": tests}
     kept = draw_kept(source, algorithm, model)
@@ -416,7 +425,7 @@ OTHERS: Mapping[str, Callable[..., dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def draw_case(source: Source, call: str, name: str) -> Case:
+def draw_case(source: RandomSource, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm ("" for a derivative), without outputs."""
     if call == "round":
         return draw_rounds(source, name)

@@ -14,7 +14,7 @@ from fedref.checks import (
     error_with_cancellation,
     relative_error,
 )
-from fedref.conformance.sources import Generator, draw_batch, draw_start
+from fedref.conformance.sources import NumPySource, draw_batch, draw_start
 from fedref.judge.answer import batch, risk_of
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
@@ -31,7 +31,7 @@ class Setting:
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
         self.model, self.rng, self.f = model, rng, risk_of(model)
-        self.source = Generator(rng)
+        self.source = NumPySource(rng)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
         self.w0, self.h = self.draw_vectors(2)
         self.F = self.draw_vector() ** 2

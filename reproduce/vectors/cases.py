@@ -13,7 +13,7 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
-from fedref.conformance.sources import Generator, draw_batch, draw_meta_gradient, draw_start
+from fedref.conformance.sources import NumPySource, draw_batch, draw_meta_gradient, draw_start
 from fedref.judge.answer import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
@@ -127,9 +127,9 @@ LOADER = {
 }  # fmt: skip
 
 
-def source_of(name: str) -> Generator:
+def source_of(name: str) -> NumPySource:
     """Return random numbers that depend on the case's name alone."""
-    return Generator(stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32)))
+    return NumPySource(stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32)))
 
 
 def make_case(

@@ -8,7 +8,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.conformance import sources, suite
 from fedref.conformance.backends.reference import LOOP, STACK
-from fedref.conformance.sources import Generator
+from fedref.conformance.sources import NumPySource
 from fedref.models.batch import Batch
 from fedref.sampling import stream
 from fedref.strategies import Problem
@@ -17,7 +17,7 @@ DRAWS = range(10)
 
 
 def draw_trace(name, seed, **options):
-    source = Generator(stream(seed, f"drawn {name}"))
+    source = NumPySource(stream(seed, f"drawn {name}"))
     size = {key: options.pop(key) for key in ("clients", "rounds") if key in options}
     algorithm = sources.draw_algorithm(source, name, **options)
     return sources.draw_trace(source, algorithm, sources.draw_model(source), **size)
@@ -39,7 +39,7 @@ def test_rounds_are_the_specification_s(name):
 @pytest.mark.parametrize("call", sources.SUBJECTS)
 def test_all_that_is_drawn_for_backends_is_answered(call):
     for name in sources.SUBJECTS[call]:
-        source, statuses = Generator(stream(0, f"drawn {call} {name}")), []
+        source, statuses = NumPySource(stream(0, f"drawn {call} {name}")), []
         for _ in DRAWS:
             graded = suite.grade_drawn(
                 suite.InProcess(LOOP), sources.draw_case(source, call, name), "float64"
@@ -51,7 +51,7 @@ def test_all_that_is_drawn_for_backends_is_answered(call):
 @pytest.mark.parametrize("family", sources.FAMILIES)
 def test_a_model_has_the_properties_of_one(family):
     for seed in DRAWS:
-        source = Generator(stream(seed, f"drawn {family}"))
+        source = NumPySource(stream(seed, f"drawn {family}"))
         model, D = (m := sources.draw_model(source, family)), sources.draw_some(source, m)
         D |= sources.draw_weights(source, len(D["y"]))
         w, v = sources.draw_start(source, model), sources.draw_start(source, model)
@@ -101,12 +101,12 @@ def test_every_event_of_a_round_is_drawn():
 
 
 def test_labels_and_numbers_of_a_generator():
-    source = Generator(np.random.default_rng(0))
+    source = NumPySource(np.random.default_rng(0))
     model = sources.FAMILIES["logistic"](source)
     D = sources.draw_batch(source, model, 4, 2)
     assert D["X"].shape == (2, 4, model.features)
     assert all(set(y) == set(model.labels) for y in D["y"])
-    again = Generator(np.random.default_rng(0))
+    again = NumPySource(np.random.default_rng(0))
     sources.FAMILIES["logistic"](again)
     assert np.array_equal(D["X"], sources.draw_batch(again, model, 4, 2)["X"])
 
@@ -114,7 +114,7 @@ def test_labels_and_numbers_of_a_generator():
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_hyperparameters_reach_every_choice(name):
     """None is out of its bounds, or the algorithm would be refused."""
-    source = Generator(np.random.default_rng(0))
+    source = NumPySource(np.random.default_rng(0))
     drawn = [sources.draw_algorithm(source, name) for _ in range(60)]
     for field, words in (ALGORITHMS[name].choices | {"drop": (True, False)}).items():
         assert {getattr(it, field) for it in drawn} == set(words)
