@@ -1,8 +1,8 @@
 """What is drawn, described once: models, batches, algorithms, rounds, the inputs of a case.
 
-A description asks a `RandomSource` for all that is random. `NumPySource` answers with NumPy's random numbers
-(golden vectors, proofs), `shrinking.HypothesisSource` with Hypothesis (drawn cases, `fedref.strategies`, `check_rounds`,
-exercises), which then makes a failing example smaller. Of all that may be chosen the simplest stands first.
+A description asks a `RandomSource` for all that is random. `NumPySource` draws random numbers (golden
+vectors, proofs); `shrinking.HypothesisSource` draws what Hypothesis can make smaller (drawn cases,
+`fedref.strategies`, `check_rounds`). Of all that may be chosen the simplest stands first.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
