@@ -38,16 +38,13 @@ from fedref.rounds.federation import Federation, Part, Source
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
-KINDS: dict[str, tuple[type, ...]] = {
-    "format": (str,),
-    "source": (dict,),
-    "rule": (str,),
-    "parameters": (dict,),
-    "seed": (int,),
-    "shift": (int, float, list),
-    "scale": (int, float, list),
-    "clients": (list,),
-    "sha256": (str,),
+#: The entries that a manifest has, by their types.
+KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
+    (str,): ("format", "rule", "sha256"),
+    (dict,): ("source", "parameters"),
+    (int,): ("seed",),
+    (list,): ("clients",),
+    (int, float, list): ("shift", "scale"),
 }
 
 
@@ -101,8 +98,8 @@ def read(path: Path | str) -> dict[str, Any]:
     manifest = read_json(path, EXPECTED)
     if manifest.get("format") != FORMAT:
         raise data_error(path, "no such format", EXPECTED)
-    odd = sorted(set(manifest) ^ set(KINDS)) or [
-        key for key, kinds in KINDS.items() if type(manifest[key]) not in kinds
+    odd = sorted(set(manifest) ^ set(chain.from_iterable(KINDS.values()))) or [
+        key for kinds, keys in KINDS.items() for key in keys if type(manifest[key]) not in kinds
     ]
     if not odd and not all(isinstance(manifest["source"].get(k), str) for k in ("name", "sha256")):
         odd = ["source"]

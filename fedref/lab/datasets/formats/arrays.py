@@ -89,17 +89,13 @@ def take_arrays(
     return [np.asarray(arrays[name]) for name in names]
 
 
-def to_native_order(array: Array) -> Array:
-    """Return the array C-contiguous, in this machine's byte order."""
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-
-
 def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
     """Return X as (n, p), and the image shape (H, W, C) if X has three or four axes, else None."""
     require(X.dtype.kind in "buif", where, f"X holds {X.dtype}", "numbers in X")
     shapes = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
     require(2 <= X.ndim <= 4 and X.size, where, f"X has shape {X.shape}", shapes)
-    X = to_native_order(X.view(np.uint8) if X.dtype.kind == "b" else X)
+    X = X.view(np.uint8) if X.dtype.kind == "b" else X
+    X = np.ascontiguousarray(X, X.dtype.newbyteorder("="))  # in this machine's byte order
     # min and max are nan or inf if any value is; unlike isfinite(X) they need no array of X's size
     with np.errstate(over="ignore"):  # a long double may be too large for a double
         if X.dtype.kind == "f" and not np.isfinite(np.array([X.min(), X.max()], np.float64)).all():
@@ -149,7 +145,7 @@ def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | N
         with as_data_error(where, "UTF-8 text in y"):
             return encode_labels(y.tolist())
     if y.dtype.kind == "f" and y.shape == (n,) and np.isfinite(y).all() and (y % 1 != 0).any():
-        return to_native_order(y.astype(np.float64)), None
+        return y.astype(np.float64), None
     return as_integers(y, n, where), None
 
 

@@ -79,24 +79,15 @@ def parse_rows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     return X, arrays.as_integers(np.array(labels), len(y), where)
 
 
-def list_files(path: Path) -> list[tuple[str, list[Path]]]:
-    """Return [("", files)], or if there are folders of these names [("train", ...), ("test", ...)]."""
-    if not path.is_dir():
-        return [("", [path])]
-    both = [(part, sorted((path / part).glob("*.json"))) for part in ("train", "test")]
-    if all(found for _, found in both):
-        return both
-    files = sorted(path.glob("*.json"))
-    require(
-        files, path, "holds no .json file", "LEAF JSON files, or folders train and test of them"
-    )
-    return [("", files)]
-
-
 def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:
     """Return the users of one file, or of all files of a folder, with both parts if it has both."""
+    files = {part: sorted((path / part).glob("*.json")) for part in ("train", "test")}
+    if not all(files.values()):
+        files = {"": sorted(path.glob("*.json")) if path.is_dir() else [path]}
+        expected = "LEAF JSON files, or folders train and test of them"
+        require(files[""], path, "holds no .json file", expected)
     parts = []
-    for part, paths in list_files(path):
+    for part, paths in files.items():
         users = [user for file in paths for user in read_users(file, parse)]
         twice = first_repeated(user.name for user in users)
         places = ", ".join(user.where for user in users if user.name == twice)
