@@ -114,6 +114,10 @@ def test_the_counter_counts_leading_axes_and_leaves_padding_out():
     counter.vjp(w[0], D.X[0], r[0])
     assert counter.counts == Counts(7, 2, 32, 10)
     assert counter.d == model.d  # everything else is the model's
+    for s, samples in (([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)):
+        counter, D = Counter(model), make_batch(model, rng, len(s))
+        counter.grad(w[0], D._replace(s=np.array(s)))
+        assert counter.counts == Counts(1, 0, samples, 0)
 
 
 def test_measurements_are_the_mean_over_clients():
