@@ -1,4 +1,4 @@
-"""What every model has besides `checks.check_model` (tests/test_strategies.py holds drawn models to that)
+"""What every model has besides `checks.check_model` (tests/conformance/test_sources.py has that)
 and besides what `fedref check` proves: kinks, bits of a stack, types, layouts in memory, extremes."""
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The round loop: sizes that no case has, what is kept, other ways to gather, data that do not fit.
 
 Cases and drawn rounds are held to the specification, one by one, stacked and on threads, by `fedref check`
-(tests/proofs), by the suite (tests/conformance) and in tests/test_strategies.py; none writes to its inputs.
+(tests/proofs), by the suite and by tests/conformance/test_sources.py; none writes to its inputs.
 """
 
 import cProfile
