@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from textwrap import indent
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
@@ -65,9 +66,8 @@ def for_terminal(text: str) -> str:
     text = re.sub(r"^!\[.*\n+|^```slider[\s\S]*?^```\n+", "", text, flags=re.M)
     text = re.sub(r"^```answer\n([\s\S]*?)^```$", r"Answer: \1", text, flags=re.M)
     text = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)
-    text = re.sub(
-        r"^```(?:math|output|diff|python) *(.*)\n([\s\S]*?)^```$", indent_code, text, flags=re.M
-    )
+    fence = r"^```(?:math|output|diff|python) *(.*\n)([\s\S]*?)^```$"
+    text = re.sub(fence, lambda x: x[1].lstrip() + indent(x[2], "    "), text, flags=re.M)
     text = re.sub(r"(?:^\|.*\n?)+", align_table, text, flags=re.M)
     text = re.sub(
         r"^#+ (.*)$", lambda x: f"{plain(x[1])}\n{'─' * len(plain(x[1]))}", text, flags=re.M
@@ -79,11 +79,6 @@ def plain(text: str) -> str:
     """Return text without the marks of Markdown around code and what is bold."""
     text = re.sub(r"(?<!\w)\*\*(\S.*?)\*\*(?!\w)", r"\1", text)
     return re.sub(r"\n{4,}", "\n\n\n", text.replace("`", "").replace(r"\|", "|"))
-
-
-def indent_code(block: re.Match[str]) -> str:
-    place, code = block[1], block[2]
-    return f"{place}\n" * bool(place) + re.sub(r"^(?=.)", "    ", code, flags=re.M)
 
 
 def align_table(block: re.Match[str]) -> str:

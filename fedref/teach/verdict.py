@@ -214,15 +214,10 @@ def value_of(
     except (Exception, SystemExit) as error:
         return error_line(error, answer.where, answer.line)
     for name, x in names.items():
-        if differ(given[name], x):
+        pairs = zip(leaves(given[name]).values(), leaves(x).values())
+        if any(isinstance(y, np.ndarray) and not np.array_equal(y, z) for y, z in pairs):
             return Raised(f"line {answer.line}: this changes {name} itself, {IN_PLACE}")
     return result
-
-
-def differ(one: Any, other: Any) -> bool:
-    """Return whether one of two copies has changed."""
-    pairs = zip(leaves(one).values(), leaves(other).values())
-    return any(isinstance(x, np.ndarray) and not np.array_equal(x, y) for x, y in pairs)
 
 
 def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
