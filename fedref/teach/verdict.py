@@ -292,13 +292,12 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
     """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
     moments = moments_of(exercise)
     values = [value_at(exercise, answer, moment) for moment in moments]
-    faults = [fault(value, moment.value) for value, moment in zip(values, moments)]
-    which = next((i for i, text in enumerate(faults) if text), None)
-    if which is None:  # the expression is right, or is not to be found: whole results are compared
+    tried = ((value, x, fault(value, x.value)) for value, x in zip(values, moments))
+    value, moment, text = next((one for one in tried if one[2]), (None, None, ""))
+    if moment is None:  # the expression is right, or is not to be found: whole results are compared
         in_list = any(isinstance(value, list) for value in values)
         yield IN_LIST if in_list else next(filter(None, whole_faults(exercise, answer)))
         return
-    value, moment, text = values[which], moments[which], faults[which]
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
         return
