@@ -66,6 +66,12 @@ def test_it_needs_numpy_and_the_standard_library_alone_and_is_read_in_a_sitting(
     assert len(text.partition('if __name__ == "__main__"')[0].splitlines()) <= 1045
 
 
+def test_a_gradient_is_the_slope_of_its_function_row_by_row_too():
+    x = np.array([[0.3, -1.2], [0.7, 2.0]])
+    slope = spec.gradient(lambda x: sum((row**3).sum() for row in x), x)
+    np.testing.assert_allclose(slope, 3 * x**2, rtol=1e-15)
+
+
 def test_large_scores_do_not_overflow_and_of_equal_maxima_the_first_has_the_slope():
     z, y = np.array([800.0, -800.0]), np.array([0, 1])
     np.testing.assert_array_equal(spec.logistic_loss(z, y), [800, 800])
