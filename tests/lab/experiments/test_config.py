@@ -34,9 +34,9 @@ from fedref.rounds.federation import Source
     ],
 )
 def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
-    made = experiment({"data": {"name": data}, "algorithms": {"fedavg": {}}})
+    made = experiment({"data": {"name": data}, "algorithms": {"fedavg": {}}, "seed": 7})
     assert (made.split["rule"], made.model["name"]) == (rule, model)
-    assert (made.steps, made.epochs) == (10, None)
+    assert (made.steps, made.epochs, made.seeds) == (10, None, (7,))
 
 
 VARIED = {
