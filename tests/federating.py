@@ -74,6 +74,23 @@ def near(tmp_path, experiment, name="near"):
     return run(experiment, out=tmp_path / name)
 
 
+def replaced(**values):
+    """Return a function that replaces fields of a message; lists stand for arrays."""
+    values = {k: np.array(v) if type(v) is list else v for k, v in values.items()}
+    return lambda message: message._replace(**values)
+
+
+def with_entry(place, value):
+    """Return a function that sets an entry of a copy."""
+
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
 TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
 
 

@@ -35,9 +35,6 @@ from fedref.models import MODELS as KNOWN_MODELS
 pytestmark = pytest.mark.usefixtures("here")
 
 
-# ---- config.toml ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -88,9 +85,6 @@ def test_a_manifest_brings_its_data_with_their_model_or_is_refused(here, capsys)
     assert len(rows(here / "b" / "clients.csv", round=0)) == 5
 
 
-# ---- help ----------------------------------------------------------------------------------------
-
-
 def test_help_says_every_option_and_command(capsys, monkeypatch):
     assert main("--help") == 0
     shown = capsys.readouterr().out
@@ -139,9 +133,6 @@ def test_the_examples_work_as_written(here):
     with_mnist = next(words for words in examples() if "mnist" in words)
     got = made(*with_mnist[1:])
     assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
-
-
-# ---- what is told --------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_complete_says_so_and_keeps_its_bytes(here, capsys):

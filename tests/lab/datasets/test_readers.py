@@ -117,8 +117,6 @@ def test_every_reader_makes_the_same_source(given):
     assert len({source.sha256 for source in sources}) == 1
 
 
-# ---- files of one format ---------------------------------------------------------------------------
-
 X, Y = images(8)
 FLAT = X.reshape(8, -1)
 PARTS = {"train": slice(5), "test": slice(5, 8)}
@@ -246,9 +244,6 @@ def test_columns_that_the_user_names(tmp_path):
     ):
         with pytest.raises(error, match=message):
             load(path, **columns)
-
-
-# ---- in memory -------------------------------------------------------------------------------------
 
 
 def test_frames_series_and_categories_may_stand_for_arrays():

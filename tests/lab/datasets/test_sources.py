@@ -100,9 +100,6 @@ def test_every_published_file_has_an_address_and_a_hash():
             assert len(digest) == {"md5": 32, "": 64}[kind]
 
 
-# ---- EMNIST ---------------------------------------------------------------------------------------
-
-
 def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path):
     root = data_dir(tmp_path)
     whole, some = (load(name, root, verify=False) for name in ("emnist", "emnist(letters,b-c)"))

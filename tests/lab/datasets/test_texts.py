@@ -38,8 +38,6 @@ def test_codes_of_words_have_the_smallest_type_that_holds_padding_too():
         assert (found.dtype, found[0, 1]) == (dtype, most + 1)
 
 
-# ---- Shakespeare ------------------------------------------------------------------------------------
-
 SIZES = {"HAMLET": 500, "GHOST": 300, "SERVANT": 80}
 
 
@@ -82,9 +80,6 @@ def test_the_statistics_of_the_plays(real):
     page = (Path(__file__).resolve().parents[3] / "data" / "README.md").read_text("utf-8")
     for number in (len(sizes), sum(sizes)):
         assert f"{number:,}".replace(",", " ") in page
-
-
-# ---- Sent140 ----------------------------------------------------------------------------------------
 
 
 def tweets(**users):

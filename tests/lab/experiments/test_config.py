@@ -18,8 +18,6 @@ from fedref.lab.experiments.loading import known_labels, make_model
 from fedref.models import CNN, MODELS, BinaryLogistic, LinearSVM
 from fedref.rounds.federation import Source
 
-# ---- filled in, and written back -----------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("data", "rule", "model"),
@@ -84,9 +82,6 @@ def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
     assert "\n" not in message
 
 
-# ---- words and names -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -105,9 +100,6 @@ def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
     known = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
     assert known == set(HYPERPARAMETERS)
     assert not known & {f.name for f in fields(Experiment)}  # or a flag would mean two things
-
-
-# ---- models of data ------------------------------------------------------------------------------
 
 
 def source(labels, features=4, image=None) -> Source:

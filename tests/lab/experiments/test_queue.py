@@ -70,9 +70,6 @@ def cpu_seconds(pid: int) -> float:
     return int(times[11]) / os.sysconf("SC_CLK_TCK")
 
 
-# ---- kills: one each -----------------------------------------------------------------------------
-
-
 @posix
 @pytest.mark.parametrize(
     ("number", "code", "words"),
@@ -275,9 +272,6 @@ def test_a_disk_that_fails_is_one_line_that_names_the_file(here, capsys, monkeyp
         assert main(*again, "-q") == 0
         assert contents(out) == expected, at
         capsys.readouterr()
-
-
-# ---- workers and executors -----------------------------------------------------------------------
 
 
 def test_workers_give_the_bytes_of_one_process_and_report_every_round(here, capsys):

@@ -15,9 +15,6 @@ from fedref.lab.experiments.summary import as_latex
 pytestmark = pytest.mark.usefixtures("here")
 
 
-# ---- tables --------------------------------------------------------------------------------------
-
-
 def test_a_sweep_has_a_column_for_what_depends_on_it_and_lists_are_text(here):
     table = document(algorithms=algorithms("fedavg", "fedprox"), rounds=1,
                      sweep={"mu": [0.0, 1.0]})  # fmt: skip
@@ -137,9 +134,6 @@ def test_a_paired_difference_has_the_margin_of_t():
         one.compare("fedavg", run=other)
 
 
-# ---- notes below the table -----------------------------------------------------------------------
-
-
 def arrays(scale, seed=0):
     """Three clients whose two features have sizes about 1 and `scale`, and whose labels depend on both."""
     rng = np.random.default_rng(seed)
@@ -168,9 +162,6 @@ def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have
     assert not np.array_equal(one, other)
 
 
-# ---- shown ---------------------------------------------------------------------------------------
-
-
 def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
     monkeypatch.undo()  # with pictures
     tables = {"a<b": {"algorithm": "fedavg"}, "per-fedavg": {"beta": 0.001}}
@@ -180,9 +171,6 @@ def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
     assert "over 4 evaluated rounds" in shown
     (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', shown)
     assert base64.b64decode(data).startswith(b"\x89PNG")
-
-
-# ---- plans ---------------------------------------------------------------------------------------
 
 
 def test_a_run_gives_the_plans_that_it_was_run_with(monkeypatch):
@@ -210,22 +198,14 @@ def test_a_run_gives_the_plans_that_it_was_run_with(monkeypatch):
         run.plan(0, "fedavg", 5)
 
 
-# ---- what clients keep, and parameters of chosen rounds ------------------------------------------
-
-
-def states(table: dict, label: str) -> list:
-    """The state after every round, straight from the loop."""
-    one = next(one for one in unit.units(experiment(table)) if one.label == label)
-    return [r.state for r in unit.iterate_rounds(one, load_experiment(one.experiment))]
-
-
 def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
     table = document(rounds=7, algorithms={"apfl": {"z": 1}, "fedavg": {}})
     path = write(here / "t.toml", table)
     assert main("run", path, "-q", "-o", "a", "--set", "keep-parameters=3") == 0
     run = fedref.load_run("a")
     for label in ("apfl", "fedavg"):
-        expected = states(table, label)
+        one = next(one for one in unit.units(experiment(table)) if one.label == label)
+        expected = [r.state for r in unit.iterate_rounds(one, load_experiment(one.experiment))]
         for t in (0, 3, 6, 7):
             np.testing.assert_equal(run.parameters(label, t), expected[t])
         assert run.units_of(label)[0][1].state.clients == {}  # they stay on disk

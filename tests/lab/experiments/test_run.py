@@ -17,9 +17,6 @@ from fedref.rounds import loop as rounds_module
 pytestmark = pytest.mark.usefixtures("here")
 
 
-# ---- the same numbers from Python ----------------------------------------------------------------
-
-
 def test_run_and_load_run_give_the_numbers_of_the_files(here):
     pytest.importorskip("pandas")
     tables = algorithms("fedavg", "fedprox", "apfl")
@@ -121,9 +118,6 @@ def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     assert run.records[4].rows == one.records[0].rows
 
 
-# ---- fewer clients than usual --------------------------------------------------------------------
-
-
 def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys):
     split = {"rule": "iid", "users": 3}
     table = document(split=split, algorithms=algorithms("fedavg", "apfl"))
@@ -134,9 +128,6 @@ def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys)
     assert toml(here / "a" / "config.toml")["clients-per-round"] == 3
     run = fedref.load_run("a")
     assert [len(run.plan(0, unit.label).clients) for unit in run.units] == [3, 3]
-
-
-# ---- failures ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

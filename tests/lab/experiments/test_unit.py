@@ -24,9 +24,6 @@ def record(run: results.Run, label: str) -> Record:
     return next(r for u, r in zip(run.units, run.records) if u.label == label)
 
 
-# ---- what must not matter ------------------------------------------------------------------------
-
-
 def test_how_often_is_evaluated_changes_no_training():
     tables = algorithms(
         *ALGORITHMS,
@@ -57,9 +54,6 @@ def test_seeds_and_algorithms_do_not_depend_on_each_other():
     first, other = together.records_of("apfl")
     assert same(other.state, alone.state)
     assert other.rows == alone.rows != first.rows
-
-
-# ---- columns, by hand ----------------------------------------------------------------------------
 
 
 def test_means_of_clients_dissimilarity_and_variance():
@@ -107,9 +101,6 @@ def test_rounds_with_new_importance_are_marked():
     assert rows_[2]["renewed"] == 1  # after the peak that the first full window is
 
 
-# ---- divergence ----------------------------------------------------------------------------------
-
-
 def test_a_round_in_which_everyone_is_dropped_is_none_of_the_algorithm():
     """Neither t nor the window of losses moves, and no importance is asked for."""
     apfl = {"apfl": {"z": 9, "window": 2, "delta-mu": 9.0, "delta-sigma": 9.0}}
@@ -146,9 +137,6 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     before = contents(here / "a")
     assert main("resume", "a", "--quiet") == 3
     assert contents(here / "a") == before
-
-
-# ---- validation rows -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", ["fedavg", "per-fedavg", "apfl", "centralised"])
@@ -188,9 +176,6 @@ def test_a_split_may_follow_the_seed():
     assert not np.array_equal(one, other)
     with pytest.raises(fedref.ConfigError, match="no client has enough training rows"):
         play(document(split={**split, "validation": 0.01}))
-
-
-# ---- unseen clients, other floats, no rounds -----------------------------------------------------
 
 
 def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():

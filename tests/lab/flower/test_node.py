@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from federating import HOLDERS, Wires, experiment_of, far
+from federating import HOLDERS, Wires, experiment_of, far, replaced, with_entry
 
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError
@@ -31,11 +31,6 @@ def asked(tmp_path_factory):
     return where, kinds
 
 
-def has(**values):
-    values = {k: np.array(v) if type(v) is list else v for k, v in values.items()}
-    return lambda r: r._replace(**values)
-
-
 def sent(change):
     return lambda r: r._replace(sent=r.sent._replace(w=change(r.sent.w)))
 
@@ -44,41 +39,34 @@ def plan(name, change):
     return lambda r: r._replace(work=r.work._replace(**{name: change(getattr(r.work, name))}))
 
 
-def put(place, value):
-    """Return a function that sets an entry of a copy."""
-
-    def change(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return change
-
-
 def rows(change):
     return plan("rows", lambda batches: tuple(map(change, batches)))
 
 
 TRAIN, EVALUATE = True, False
 HOSTILE = [
-    (TRAIN, has(run="../../x"), "the request.run is str, expected int64 () from 0"),
-    (TRAIN, has(unit=1), "the request.unit is int64 () from 1 to 1, expected int64 () from 0 to 0"),
-    (TRAIN, has(round=3), "expected int64 () from 0 to 2"),
-    (TRAIN, has(clients=[[0, 4, 5], [0] * 3]), "expected int64 (2, None) from -1 to 5"),
-    (TRAIN, has(clients=[[2, 4], [0, 0]]), "asks for other clients than the node's"),
-    (TRAIN, has(clients=np.zeros((2, 0), int)), "asks for other clients than the node's"),
-    (TRAIN, has(clients=[[1, 4, 5], [1, 1, 2]]), "has no state of client 1 after round 2"),
-    (TRAIN, has(labels=np.zeros((10, 1), int)), "the request.labels is int64 (10, 1)"),
-    (TRAIN, has(labels=[*range(10), 10**6]), "raised ConfigError"),
-    (TRAIN, has(labels=[*range(-(10**6), 10)]), "a model too large"),
+    (TRAIN, replaced(run="../../x"), "the request.run is str, expected int64 () from 0"),
+    (
+        TRAIN,
+        replaced(unit=1),
+        "the request.unit is int64 () from 1 to 1, expected int64 () from 0 to 0",
+    ),
+    (TRAIN, replaced(round=3), "expected int64 () from 0 to 2"),
+    (TRAIN, replaced(clients=[[0, 4, 5], [0] * 3]), "expected int64 (2, None) from -1 to 5"),
+    (TRAIN, replaced(clients=[[2, 4], [0, 0]]), "asks for other clients than the node's"),
+    (TRAIN, replaced(clients=np.zeros((2, 0), int)), "asks for other clients than the node's"),
+    (TRAIN, replaced(clients=[[1, 4, 5], [1, 1, 2]]), "has no state of client 1 after round 2"),
+    (TRAIN, replaced(labels=np.zeros((10, 1), int)), "the request.labels is int64 (10, 1)"),
+    (TRAIN, replaced(labels=[*range(10), 10**6]), "raised ConfigError"),
+    (TRAIN, replaced(labels=[*range(-(10**6), 10)]), "a model too large"),
     (TRAIN, sent(lambda w: w[:-1]), "what it sends.w is"),
-    (TRAIN, sent(put(0, np.inf)), "to inf, expected float64 (685,)"),
-    (TRAIN, plan("steps", put((0, 0), 10**6)), "work.steps is"),
+    (TRAIN, sent(with_entry(0, np.inf)), "to inf, expected float64 (685,)"),
+    (TRAIN, plan("steps", with_entry((0, 0), 10**6)), "work.steps is"),
     (TRAIN, plan("steps", lambda x: x.astype(float)), "work.steps is float64"),
-    (TRAIN, rows(put((0, 0, 0), 10**6)), "work.rows.0 is"),
+    (TRAIN, rows(with_entry((0, 0, 0), 10**6)), "work.rows.0 is"),
     (TRAIN, rows(lambda x: x.astype(np.int64)), "work.rows.0 is int64"),
-    (EVALUATE, has(clients=[[1], [-1]]), "does not ask for all the node's clients"),
-    (EVALUATE, has(work=2), "work is int64 () from 2 to 2, expected bool"),
+    (EVALUATE, replaced(clients=[[1], [-1]]), "does not ask for all the node's clients"),
+    (EVALUATE, replaced(work=2), "work is int64 () from 2 to 2, expected bool"),
     (EVALUATE, lambda r: [r], "sends no request"),
 ]
 

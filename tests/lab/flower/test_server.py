@@ -12,8 +12,10 @@ from federating import (
     experiment_of,
     far,
     near,
+    replaced,
     same_parameters,
     same_tables,
+    with_entry,
 )
 
 from fedref import tree
@@ -93,22 +95,8 @@ def first(**values):
     return lambda a: ((a[0][0]._replace(**values), *a[0][1:]), a[1])
 
 
-def put(place, value):
-    def change(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return change
-
-
-def facts(**values):
-    values = {k: np.array(v) if type(v) is list else v for k, v in values.items()}
-    return lambda a: a._replace(**values)
-
-
 def sizes(place, value):
-    return lambda a: a._replace(sizes=put(place, value)(a.sizes))
+    return lambda a: a._replace(sizes=with_entry(place, value)(a.sizes))
 
 
 EVIL = [
@@ -120,15 +108,15 @@ EVIL = [
     (TRAIN, lambda a: (a[0], -a[1]), "answer.1 is int64 (4,) from -"),
     (TRAIN, lambda a: "\x1b[2J" * 100, "\\x1b[2J"),
     (EVALUATE, lambda a: a[1:], "scores is float64 (2, 3)"),
-    (EVALUATE, put((1, 2), np.nan), "scores is float64"),
+    (EVALUATE, with_entry((1, 2), np.nan), "scores is float64"),
     (EVALUATE, lambda a: tuple(a), "scores is tuple of 3"),
     (HELLO, sizes((0, 0), 0), "announces clients that another node holds"),
     (HELLO, sizes((0, 0), 4), "announces no client, or one twice"),
     (HELLO, sizes((1, 0), 10**7), "announces no label, or too many rows"),
-    (HELLO, facts(image=[1, 2, 8]), "announces features that are no image's"),
-    (HELLO, facts(image=[0, 0, 0]), "announces other features than another node"),
-    (HELLO, facts(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
-    (HELLO, facts(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
+    (HELLO, replaced(image=[1, 2, 8]), "announces features that are no image's"),
+    (HELLO, replaced(image=[0, 0, 0]), "announces other features than another node"),
+    (HELLO, replaced(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
+    (HELLO, replaced(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
 ]  # fmt: skip
 
 

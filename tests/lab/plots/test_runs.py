@@ -105,9 +105,6 @@ def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_me
     assert (band.min(), band.max()) == (0, 100)
 
 
-# ---- bars and histograms -------------------------------------------------------------------------
-
-
 def test_bars_are_average_and_maximum_with_their_values(seen):
     figure = seen(bars, made(["fedavg"]), reference={"fedavg": (0.999, 1.0)})
     (axes,) = figure.axes
@@ -134,9 +131,6 @@ def test_clients_are_a_histogram_for_each_algorithm(seen):
     run = made(["fedavg"], (0,))
     run.records[0].scores[0].accuracy[:3] = np.nan  # clients without test rows
     assert "mean 90.0, sd, n − 1: 0.0" in seen(clients, run).axes[0].get_title()
-
-
-# ---- names, looks, files -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
