@@ -79,7 +79,7 @@ def put(folder, disk):
 def in_fork(folder, call):
     """Call a function in a fork of this process; return its exit code and what it wrote."""
     if (child := os.fork()) == 0:
-        signal.alarm(60)
+        signal.alarm(600)
         code = 99
         try:
             os.chdir(folder)
@@ -173,20 +173,10 @@ def try_disk(folder, disk, expected, events, finished, calls):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_some_disks_of_each(name, tmp_path, capfd):
+@pytest.mark.parametrize("limit", [10, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_some_disks_of_each_or_all(name, limit, tmp_path, capfd):
     assert main("run", write(tmp_path / "w.toml", document()), "-q", "-o", tmp_path / "w") == 0
-    _, tried, faults = try_disks(name, tmp_path, 10)
-    assert tried >= 10
+    distinct, tried, faults = try_disks(name, tmp_path, limit)
+    assert distinct > 50  # more than a thousand in all
+    assert tried >= min(limit, distinct)
     assert faults == []
-
-
-@pytest.mark.slow
-def test_all_disks(tmp_path, capfd):
-    """There are a thousand, whatever the workers do."""
-    total = 0
-    for i, name in enumerate(SCENARIOS):
-        (tmp_path / str(i)).mkdir()
-        distinct, tried, faults = try_disks(name, tmp_path / str(i), 100_000)
-        assert (tried, faults) == (distinct, [])
-        total += tried
-    assert total >= 1000
