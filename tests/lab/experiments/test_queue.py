@@ -222,12 +222,13 @@ def test_a_forked_process_does_not_own_the_directory_of_a_killed_one(here):
     """As the processes of an executor are, which outlive it."""
     script = (
         "import os, pathlib, time\nfrom fedref.lab.experiments.run_directory import hold_directory\n"
-        "with hold_directory(pathlib.Path('a')):\n    if pid := os.fork():\n"
-        "        print(pid, flush=True)\n        os.kill(os.getpid(), 9)\n    time.sleep(1000)"
+        "with hold_directory(pathlib.Path('a')):\n    if os.fork() == 0:\n"
+        "        print(os.getpid(), flush=True)\n    time.sleep(1000)"
     )
     owner = process(first=script)
     child = int(owner.stdout.readline())
     try:
+        owner.kill()
         owner.wait(60)
         assert main("run", write(here / "t.toml", QUICK), "-q", "-o", "a") == 0
     finally:
