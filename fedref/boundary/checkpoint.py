@@ -40,17 +40,18 @@ def _encode(value: Any, arrays: dict[str, Any]) -> Any:
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
-def _decode(node: Any, arrays: Mapping[str, Any]) -> Any:
+def _decode(node: Any, arrays: Mapping[str, Any], code: bool) -> Any:
     if "array" in node:
         array = arrays[node["array"]]
         return array[()] if node.get("scalar") else array
     if "tuple" in node:
-        items = [_decode(item, arrays) for item in node["items"]]
-        return _named_tuple(node["tuple"])(*items) if node["tuple"] else tuple(items)
+        items = [_decode(item, arrays, code) for item in node["items"]]
+        foreign = not code and not node["tuple"].startswith("fedref.")
+        return tuple(items) if foreign or not node["tuple"] else _named_tuple(node["tuple"])(*items)
     if "list" in node:
-        return [_decode(item, arrays) for item in node["list"]]
+        return [_decode(item, arrays, code) for item in node["list"]]
     if "map" in node:
-        return {key: _decode(item, arrays) for key, item in node["map"]}
+        return {key: _decode(item, arrays, code) for key, item in node["map"]}
     return node["value"]
 
 
@@ -73,8 +74,11 @@ def dumps(value: Any) -> bytes:
     return MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def loads(data: bytes, where: str = "checkpoint") -> Any:
-    """Read what `dumps` has written; DataError if a bit has changed."""
+def loads(data: bytes, where: str = "checkpoint", code: bool = True) -> Any:
+    """Read what `dumps` has written; DataError if a bit has changed.
+
+    code : whether a NamedTuple of the user's own must be known; else it becomes a plain tuple.
+    """
     head, _, body = data.partition(b"\n")
     if not head.startswith(MAGIC):
         raise DataError(f"{where}: is not a checkpoint of version 1 (begins with {head[:24]!r})")
@@ -83,6 +87,6 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as archive:
             arrays = dict(archive)
-        return _decode(json.loads(arrays["tree"].tobytes()), arrays)
+        return _decode(json.loads(arrays["tree"].tobytes()), arrays, code)
     except Exception as error:  # intact, but written by another version
         raise DataError(f"{where}: cannot be decoded ({error})") from error

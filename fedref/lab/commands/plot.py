@@ -43,6 +43,7 @@ def plot(
 
     In curves, a star marks a round after which APFL's importance is recomputed, a cross marks the last
     round before an algorithm diverged, and a band spans ±1 standard deviation (n − 1) over seeds.
+    Code of your own that the run used is not needed.
     """
     from fedref.lab import plots  # matplotlib is slow to import
 
@@ -55,7 +56,7 @@ def plot(
     path = out or directories[0] / f"{kind}.png"
     plots.format_of(path)
     of = "clients" if kind == "clients" else "metrics"
-    runs = {str(directory): load_run(directory) for directory in directories}
+    runs = {str(directory): load_run(directory, code=False) for directory in directories}
     for directory, run in runs.items():
         wanted = len(units(run.experiment))
         if missing := wanted - len(run.units):

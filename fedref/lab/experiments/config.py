@@ -435,8 +435,11 @@ def read(path: Path) -> dict[str, Any]:
             raise ConfigError(f"is not TOML ({error})") from None
 
 
-def read_experiment(directory: Path) -> Experiment:
-    """Return the experiment in a run directory's config.toml."""
+def read_experiment(directory: Path, code: bool = True) -> Experiment:
+    """Return the experiment in a run directory's config.toml.
+
+    code : whether to import the user's own code that it names; else stand-ins hold its values.
+    """
     path = directory / "config.toml"
     if not path.is_file():
         raise ConfigError(
@@ -444,7 +447,8 @@ def read_experiment(directory: Path) -> Experiment:
             "that file, the same `fedref run` again starts it"
         )
     with naming(path):
-        return experiment_of(read(path).items())
+        table = read(path)
+        return experiment_of((table if code else names.with_stand_ins(table)).items())
 
 
 def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, make_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -99,6 +99,42 @@ def importable_name(thing: Any) -> str:
         return thing.name if isinstance(thing, Source) else "arrays"
     cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
     return NAMES.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+
+
+def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a config.toml with stand-ins for classes and functions of the user's own.
+
+    They have the names and the values, and do nothing: a run is read without its code.
+    """
+    algorithms = {
+        label: with_stand_in(values, "algorithm", Algorithm)
+        for label, values in table.get("algorithms", {}).items()
+    }
+    data, model = table.get("data", {}), table.get("model", {})
+    more = {"data": with_stand_in(data, "name"), "model": with_stand_in(model, "name", Model)}
+    return {**table, "algorithms": algorithms, **more}
+
+
+def with_stand_in(table: Mapping[str, Any], key: str, base: Any = None) -> dict[str, Any]:
+    """Return a table whose MODULE:NAME is replaced by a class, or without a base by a function."""
+    if not MODULE_NAME.fullmatch(str(table.get(key, ""))):
+        return dict(table)
+    module, _, qualified = table[key].partition(":")
+    values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
+    if base is None:
+        made: Any = lambda: None  # noqa: E731
+        kind = inspect.Parameter.KEYWORD_ONLY
+        made.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in values])
+    else:
+        inherited = getattr(base, "__dataclass_fields__", ())
+        new = [
+            (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
+            for name, value in values.items() if name not in inherited
+        ]  # fmt: skip
+        more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
+        made = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
+    made.__module__, made.__qualname__ = module, qualified
+    return {**table, key: made}
 
 
 def require_importable(*things: Any) -> None:

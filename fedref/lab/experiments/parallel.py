@@ -1,7 +1,7 @@
-"""Executors of a run's units, and processes of this machine as one: the same sums in each, no orphans.
+"""Processes of this machine as an executor of a run's units: the same sums in each, ends without orphans.
 
-A worker process saves its own units in the run directory, tells through shared memory how far they are,
-and is killed by the process that started it: what is not saved then is computed again.
+A worker saves its own units in the run directory, tells through shared memory how far it is, and ends
+with the process that started it.
 """
 
 import copyreg
@@ -10,12 +10,14 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
     Future,
     ProcessPoolExecutor,
+    as_completed,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -25,16 +27,19 @@ from multiprocessing import current_process, parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Thread
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import WRITING, end_soon
 from fedref.lab.experiments.run_directory import ResumableError
 from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 PR_SET_PDEATHSIG = 1  # as in Linux's prctl.h
+#: Seconds that a worker has to react to SIGTERM, which it cannot in the middle of a call of C.
+PATIENCE = 2.0
 #: Seconds between two looks at how far workers are.
 PAUSE = 0.1
 
@@ -78,20 +83,15 @@ copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
 def run_in_executor(
-    executor: Executor,
-    work: Callable[[Any], Any],
-    units: Sequence[Any],
-    report: Callable[[], None] = lambda: None,
+    executor: Executor, work: Callable[[Any], Any], units: Sequence[Any]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield each unit with work(unit), done in an executor, as they end; report is called meanwhile."""
+    """Yield each unit with work(unit), done in an executor, as they end."""
     calls = dict[Future[Any], Any]()
     try:
         for unit in units:
             calls[executor.submit(run_single_threaded, work, unit)] = unit
-        while calls:
-            for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
-                yield calls.pop(future), future.result()
-            report()
+        for future in as_completed(calls):
+            yield calls[future], future.result()
     except FedrefError:
         raise
     except Exception as error:  # each executor has its own for a worker that died
@@ -99,53 +99,6 @@ def run_in_executor(
     finally:
         for future in calls:
             future.cancel()
-
-
-Work = Callable[[Any, Callable[[int], None]], Any]
-
-
-def run_in_workers(
-    number: int,
-    work: Work,
-    units: Sequence[Any],
-    report: Callable[[dict[int, int]], None],
-    say: Callable[[str], None],
-) -> Iterator[tuple[Any, Any]]:
-    """Yield each unit with work(unit, tell), done in processes of this machine, as they end.
-
-    Whatever ends this kills the processes. If one of them dies, the units that are left go on from what
-    they have saved. tell(rounds) says how far a unit is; report gets it by the units' numbers.
-    """
-    left, before = [*units], 0
-    while left:
-        begun = [*left]
-        with worker_processes(min(number, len(left)), work, begun) as (pool, rounds):
-            tell = partial(report_rounds, report, begun, rounds)
-            try:
-                for place, result in run_in_executor(pool, work_on, range(len(begun)), tell):
-                    left.remove(begun[place])
-                    yield begun[place], result
-            except ResumableError as error:
-                if not isinstance(error.__cause__, BrokenProcessPool):
-                    raise
-                if not rounds[-1]:
-                    raise ResumableError(
-                        "no worker process could begin: a script that calls fedref.run with workers "
-                        'does so below `if __name__ == "__main__":`'
-                    ) from error.__cause__
-                if len(left) == before:
-                    names = ", ".join(unit.name for unit in left[:9])
-                    raise ResumableError(
-                        f"worker processes died again and again (left to do: {names})"
-                    ) from error.__cause__
-                before = len(left)
-                say("a worker process died: the units that are left go on from what they saved")
-
-
-def report_rounds(
-    report: Callable[[dict[int, int]], None], units: Sequence[Any], rounds: Any
-) -> None:
-    report({unit.number: done for unit, done in zip(units, rounds) if done})
 
 
 class Spawned(SpawnContext):
@@ -160,46 +113,108 @@ class Spawned(SpawnContext):
         return self.processes[-1]
 
 
-class Workers(ProcessPoolExecutor):
-    """Processes that no signal to a terminal reaches: their owner handles it, and kills them."""
+class Shared(NamedTuple):
+    """Memory that workers share with the run: for each unit its rounds, and who works on it, or 0.
 
-    def submit(self, *call: Any, **how: Any) -> Future[Any]:
-        with signals_blocked():  # in processes that start here, too, from their beginning on
-            return super().submit(*call, **how)
+    pids : negative if the process is about to end, as it was asked to.
+    """
+
+    rounds: Any
+    pids: Any
+
+
+Work = Callable[[Any, Callable[[int], None]], Any]
+
+
+def run_in_workers(
+    number: int,
+    work: Work,
+    units: Sequence[Any],
+    report: Callable[[dict[int, int]], None],
+    say: Callable[[str], None],
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each unit with work(unit, tell), done in processes of this machine, as they end.
+
+    A unit whose process dies is done once more. Whatever ends this lets units be saved. tell(rounds)
+    says how far a unit is; report gets it by the units' numbers.
+    """
+    left, lost_before = {unit.number: unit for unit in units}, set[str]()
+    while left:
+        begun = [*left.values()]
+        with worker_processes(min(number, len(left)), work, begun) as (calls, shared, processes):
+            try:
+                while calls:
+                    for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
+                        unit = begun[calls.pop(future)]
+                        result = future.result()
+                        del left[unit.number]
+                        yield unit, result
+                    report({unit.number: n for unit, n in zip(begun, shared.rounds) if n})
+            except BrokenProcessPool as error:
+                if not (any(shared.pids) or any(shared.rounds)):
+                    raise ResumableError(
+                        "no worker process could begin: a script that calls fedref.run with workers "
+                        'does so below `if __name__ == "__main__":`'
+                    ) from error
+                # who does not react did not die by itself
+                killed = stop_processes(processes, shared)
+                pairs = zip(begun, shared.pids)
+                lost = {unit.name for unit, pid in pairs if pid > 0 and pid not in killed}
+                lost = lost or {"no unit"}
+                names = ", ".join(sorted(lost))
+                if lost & lost_before:
+                    raise ResumableError(
+                        f"worker processes died again and again (at work: {names})"
+                    ) from error
+                lost_before |= lost
+                say(f"a worker died (at work: {names}): others go on with its unit")
 
 
 @contextmanager
 def worker_processes(
     number: int, work: Work, units: Sequence[Any]
-) -> Iterator[tuple[Executor, Any]]:
-    """Start worker processes, which end with the block; yield them and memory that they share.
-
-    The memory holds how many rounds of each unit are done, and then 1 once a process has begun.
-    """
+) -> Iterator[tuple[dict[Future[Any], int], Shared, list[SpawnProcess]]]:
+    """Let worker processes work on units, until the block ends; yield the calls by the units' places."""
     if getattr(current_process(), "_inheriting", False):
         sys.exit(1)  # this is a worker that imports an unguarded script: its owner says so
+    context = Spawned()
+    shared = Shared(*(context.RawArray("q", len(units)) for _ in Shared._fields))
     try:
-        task = pickle.dumps((work, units))
+        pickle.dumps((work, units))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"workers cannot get this experiment ({error}); expected what it names at the top of a "
             "module, or workers=1"
         ) from error
-    context = Spawned()
-    rounds = context.RawArray("q", len(units) + 1)
+    given = available_threads(), work, units, shared
     with signals_blocked():  # it starts Python's tracker of resources
-        pool = Workers(number, context, start_worker, (available_threads(), rounds, task))
+        pool = ProcessPoolExecutor(number, context, start_worker, given)
     try:
-        yield pool, rounds
+        with signals_blocked():
+            calls = {pool.submit(work_on, place): place for place in range(len(units))}
+        yield calls, shared, context.processes
     finally:
-        for process in context.processes:
+        with WRITING:  # their saving is ours
+            stop_processes(context.processes, shared)
+            pool.shutdown(cancel_futures=True)
+
+
+def stop_processes(processes: list[SpawnProcess], shared: Shared) -> set[int]:
+    """Let units at work be saved, and end all processes; kill those that do not react, and return them."""
+    for process in processes:
+        process.terminate()
+    deadline, killed = time.monotonic() + PATIENCE, set[int]()
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive() and process.pid and -process.pid not in shared.pids:
             process.kill()
-        pool.shutdown(cancel_futures=True)
+            killed.add(process.pid)
+    return killed
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block the signals that a terminal sends to all of its processes."""
+    """Block the signals that end a run, so that none reaches a worker before `start_worker`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -212,25 +227,30 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
+SIGNALS = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+}
 
 
 # ---- a worker ------------------------------------------------------------------------------------
 
 
 #: What a worker process has from its beginning on: its work, all units, and the shared memory.
-WORKER: list[tuple[Work, Sequence[Any], Any]] = []
+WORKER: list[tuple[Work, Sequence[Any], Shared]] = []
 
 
-def start_worker(threads: int, rounds: Any, task: bytes) -> None:
-    """Begin a worker process, which ends with the process that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def start_worker(threads: int, *worker: Any) -> None:
+    """Begin a worker process, which ends at SIGTERM, or with the process that started it."""
+    for number in SIGNALS - {signal.SIGTERM}:  # the parent handles them
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end_unit)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if sys.platform == "linux":  # whatever it does then
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     Thread(target=end_with_parent, daemon=True).start()
     LIMIT.set(threads)
-    WORKER.append((*pickle.loads(task), rounds))
-    rounds[-1] = 1
+    WORKER.append(worker)
 
 
 def end_with_parent() -> None:
@@ -241,6 +261,23 @@ def end_with_parent() -> None:
 
 
 def work_on(place: int) -> Any:
-    """Do, in a worker process, the work of one unit."""
-    ((work, units, rounds),) = WORKER
-    return work(units[place], partial(rounds.__setitem__, place))
+    """Do, in a worker, the work of one unit."""
+    ((work, units, shared),) = WORKER
+    shared.pids[place] = os.getpid()
+    try:
+        result = run_single_threaded(work, units[place], partial(shared.rounds.__setitem__, place))
+    except KeyboardInterrupt:
+        os._exit(1)  # nobody waits for the rest
+    shared.pids[place] = 0
+    return result
+
+
+def end_unit(number: int, frame: Any) -> None:
+    """End the unit at work, which is saved, and then the process; at once if there is none."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pids: Any = WORKER[0][2].pids if WORKER else ()
+    if os.getpid() not in pids:
+        os._exit(1)
+    pids[[*pids].index(os.getpid())] = -os.getpid()
+    end_soon(1)
+    raise KeyboardInterrupt

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import describe_newest
-from fedref.lab.experiments.unit import Record, Say, Unit, rounds_done, units
+from fedref.lab.experiments.unit import Engine, Record, Say, Unit, rounds_done, units
 
 
 class Progress(NamedTuple):
@@ -24,13 +24,24 @@ class Progress(NamedTuple):
 
     round : after each round of a unit. message : with warnings. elsewhere : now and then, with the
     rounds that units have done which other processes work on, by the units' numbers. phase : with what
-    is done now: loading, splitting, training.
+    is done now: loading, splitting, training, evaluating.
     """
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
     message: Say = lambda text: None
     elsewhere: Callable[[Mapping[int, int]], None] = lambda rounds: None
     phase: Say = lambda text: None
+
+    def watch(self, engine: Engine) -> Engine:
+        """Return an engine that tells when it evaluates."""
+
+        def evaluate(*arguments: Any, **how: Any) -> Any:
+            self.phase("evaluating")
+            scores = engine.evaluate(*arguments, **how)
+            self.phase("training")
+            return scores
+
+        return engine._replace(evaluate=evaluate)
 
 
 SILENT = Progress()

@@ -9,7 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from html import escape, unescape
+from html import escape
 from itertools import pairwise
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -252,14 +252,15 @@ class Run(NamedTuple):
         return {seed: known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
-        """Return "done", "diverged" or how far all seeds are: "unfinished (82 of 400)"."""
+        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
         pairs = self.units_of(title)
         states = {record.status for _, record in pairs}
         missing = len(pairs) < len(self.experiment.seeds)
         if "diverged" in states or (states == {"done"} and not missing):
             return "diverged" if "diverged" in states else "done"
         least = 0 if missing else min(record.round for _, record in pairs)
-        return f"unfinished ({least} of {pairs[0][0].experiment.rounds})"
+        lives = self.directory is not None and run_directory.is_held(self.directory)
+        return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].experiment.rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
@@ -366,19 +367,26 @@ class Run(NamedTuple):
             write_atomically(directory / name, content)
 
     def _repr_html_(self) -> str:
-        """Return the printed text and the curves as HTML, for a notebook."""
+        """Return the table, its note and the curves as HTML, for a notebook."""
+
+        table = ""
+        for i, row in enumerate(self.summary().cells()):
+            tag = "td" if i else "th"
+            table += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+        below = "".join(f"<p>{escape(text)}</p>" for text in (*self.notes, self.note) if text)
         picture = plots.as_html(plots.curves(self.table()))
-        return f"<pre>{escape(unescape(str(self)))}</pre>{picture}"
+        return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
 
 
-def load_run(directory: str | Path) -> Run:
+def load_run(directory: str | Path, code: bool = True) -> Run:
     """Return the results in the files of a run's units, even of a run that is not finished.
 
+    code : whether to import the user's own code, which plans and parameters need, and tables do not.
     What clients keep for themselves is in `load_run(DIR).parameters("apfl").clients[3].w_k`.
     """
     directory = Path(directory)
-    experiment = read_experiment(directory)
-    saved = ((unit, run_directory.load_record(directory, unit)) for unit in units(experiment))
+    experiment = read_experiment(directory, code)
+    saved = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
     pairs = [(u, run_directory.drop_client_states(r)) for u, r in saved if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")

@@ -68,7 +68,7 @@ def complete_unit(
     If an error, a signal or the caller ends it, what was done is saved.
     """
     directory, loaded = how.directory, load_experiment(unit.experiment, loader)
-    engine = how.engine(unit, loaded) if how.engine else LOCAL
+    engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
     with errors_of_own_code(unit.algorithm, loaded.model):
         if directory is None:

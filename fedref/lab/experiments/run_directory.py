@@ -100,15 +100,14 @@ def hold_directory(directory: Path) -> Iterator[None]:
     folder = os.open(directory, os.O_RDONLY) if fcntl else -1
     HELD.add(folder)
     try:
-        try:
-            if fcntl:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        for _ in range(5):  # who looks whether a run writes here holds it for a moment
+            if lock_folder(folder):
+                break
+            time.sleep(0.1)
+        else:
             raise FedrefError(
-                f"{directory}: another run writes here; wait for it, or use another --out"
-            ) from None
-        except OSError:
-            pass  # a disk without locks
+                f"{directory}: {owner_of(folder)} writes here; wait for it, or use another --out"
+            )
         yield
     finally:
         if fcntl and folder in HELD:
@@ -128,6 +127,40 @@ def disown() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=disown)
+
+
+def lock_folder(folder: int, shared: bool = False) -> bool:
+    """Lock an open folder, shared with other readers or not; return False if it is locked."""
+    try:
+        if fcntl:
+            fcntl.flock(folder, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        return True
+    return True
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a run writes to this directory now."""
+    with suppress(OSError):
+        folder = os.open(directory, os.O_RDONLY)
+        try:
+            return not lock_folder(folder, shared=True)
+        finally:
+            os.close(folder)
+    return False
+
+
+def owner_of(folder: int) -> str:
+    """Return who holds the lock on an open folder: "process 123, running since 12:30:59,"."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and int(words[5].split(":")[2]) == os.fstat(folder).st_ino:
+                began = time.localtime(os.stat(f"/proc/{words[4]}").st_ctime)
+                return f"process {words[4]}, running since {time.strftime('%H:%M:%S', began)},"
+    return "another run"
 
 
 # ---- beginning -----------------------------------------------------------------------------------
@@ -219,9 +252,9 @@ def state_path(directory: Path, unit: Unit, round: int) -> Path:
     return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
-def read_tree(path: Path) -> Any:
+def read_tree(path: Path, code: bool = True) -> Any:
     with open_regular(path, "a checkpoint") as file:
-        return checkpoint.loads(file.read(), str(path))
+        return checkpoint.loads(file.read(), str(path), code)
 
 
 def write_tree(path: Path, value: Any) -> None:
@@ -230,7 +263,7 @@ def write_tree(path: Path, value: Any) -> None:
         write_atomically(path, checkpoint.dumps(value))
 
 
-def load_record(directory: Path, unit: Unit) -> Record | None:
+def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
     """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged.
 
     Any other FedrefError: the file holds another unit.
@@ -238,7 +271,7 @@ def load_record(directory: Path, unit: Unit) -> Record | None:
     path = record_path(directory, unit)
     if not path.exists():
         return None
-    record: Record = read_tree(path)
+    record: Record = read_tree(path, code)
     if record.seal.get(UNIT) != unit.file:
         raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.file}")
     return record
@@ -283,7 +316,10 @@ def keep_state(directory: Path, unit: Unit, record: Record) -> None:
 def load_state(directory: Path, unit: Unit, round: int) -> State:
     """Return the state that was kept after a round; DataError if it is damaged, or another's."""
     path = state_path(directory, unit, round)
-    file, t, *state = read_tree(path)
-    if (file, t) != (unit.file, round):
-        raise DataError(f"{path}: holds round {t} of {file}, expected round {round} of {unit.file}")
-    return State(*state[0])
+    kept = read_tree(path)
+    unit_file, t, state = kept if len(kept) == 3 else (None, None, None)
+    if (unit_file, t) != (unit.file, round):
+        raise DataError(
+            f"{path}: holds round {t} of {unit_file}, expected round {round} of {unit.file}"
+        )
+    return State(*state)  # type: ignore[misc]

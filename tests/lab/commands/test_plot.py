@@ -1,6 +1,7 @@
 """`fedref plot` as it is called."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -53,3 +54,56 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
     next((copy / "checkpoints").glob("*apfl*")).unlink()
     assert plot(copy) == 0
     assert "1 of 2 units have not begun" in capsys.readouterr().err
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+import numpy as np
+from fedref.algorithm import ClientResult
+from fedref.algorithms.fedavg import FedAvg
+from fedref.models import Logistic
+class Own(NamedTuple):
+    v: object
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    lam: float = 0.1
+    sign: float = -1.0
+    bounds: ClassVar = {"sign": (-2, 2)}
+    some: tuple[int, ...] = (1, 2)
+    none: int | None = None
+    def finish(self, model, sent, local, client_state, data):
+        return ClientResult(local, Own(local))
+@dataclass(frozen=True)
+class Net(Logistic):
+    extra: float = 1.5
+def load(n=60):
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    return X, (X[:, 0] > 0).astype(int), np.arange(n) % 6
+"""
+
+
+def test_a_picture_needs_none_of_the_user_s_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "gone_soon.py").write_text(OWN)
+    words = ("run", "gone_soon:Mine", "fedavg", "--data", "gone_soon:load", "--model", "gone_soon:Net",
+             "--set", "split.validation=0.2", "--set", "sweep.lam=[0.1, 1, 2]",
+             "--rounds", "2", "-q", "-o", "r")  # fmt: skip
+    assert cli.main([*words]) == 0
+    (tmp_path / "gone_soon.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_soon")
+    for options in ([], ["--against", "lam"], ["--kind", "clients"], ["--best"]):
+        capsys.readouterr()
+        assert plot("r", *options) == 0
+        printed = capsys.readouterr()
+        assert "have not begun" not in printed.err  # every unit is found
+    assert "r, chosen by validation:\n| algorithm " in printed.out
+    assert "| validation (%) |" in printed.out
+    assert cli.main(["resume", "r"]) == 2
+    assert "gone_soon:Mine: cannot be imported" in capsys.readouterr().err
+
+
+def test_best_needs_validation_rows(directory, capsys):
+    assert plot(directory, "--best") == 2
+    assert "--set split.validation=0.1 gives each client rows" in capsys.readouterr().err
