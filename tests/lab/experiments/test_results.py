@@ -204,13 +204,14 @@ def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
     path = write(here / "t.toml", table)
     assert main("run", path, "-q", "-o", "a", "--set", "keep-parameters=3") == 0
     run = fedref.load_run("a")
+    others = fedref.run(table), fedref.run(table, workers=2)
     for label in ("apfl", "fedavg"):
         one = next(one for one in unit.units(experiment(table)) if one.label == label)
         expected = [r.state for r in unit.iterate_rounds(one, load_experiment(one.experiment))]
         for t in (0, 3, 6, 7):
             np.testing.assert_equal(run.parameters(label, t), expected[t])
         assert run.units_of(label)[0][1].state.clients == {}  # they stay on disk
-        for other in (fedref.run(table), fedref.run(table, workers=2)):
+        for other in others:
             np.testing.assert_equal(other.parameters(label), expected[7])
     assert main("run", path, "-q", "-o", "b") == 0
     a, b = contents(here / "a"), contents(here / "b")
