@@ -19,15 +19,16 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
-from fedref.conformance import naming, report, serialise, suite
+from fedref.conformance import naming, report, serialise, suite, vectors
 from fedref.conformance.shrinking import (
     TimeIsUp,
     drawn,
     smallest,
 )  # it says so if Hypothesis is missing
-from fedref.conformance.sources import SUBJECTS, draw_case
+from fedref.conformance.sources import SUBJECTS, NumPySource, draw_case
 from fedref.conformance.suite import Graded, grade_drawn
 from fedref.judge import Case, answer, trace
+from fedref.sampling import stream
 
 # isort: split
 from hypothesis import reject
@@ -36,6 +37,8 @@ from hypothesis import reject
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
+#: So many larger draws are looked at for what explains a failure; it must explain at least so many.
+LARGER, ENOUGH = 12, 2
 
 
 def search(
@@ -68,11 +71,7 @@ def search(
                 here, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
                 case = smallest(drawn(draw_case, call, name), fails, n, here, key, SHRINK)
                 if case is not None:
-                    yield (
-                        call,
-                        counted[call],
-                        conclude(grade_drawn(backend, case, dtype), case, dtype),
-                    )
+                    yield call, counted[call], conclude(backend, case, name, dtype)
                     return
     for call, count in counted.items():
         yield call, count, None
@@ -87,13 +86,39 @@ def share_of(name: str) -> float:
     return len(fields(it)) / (50 if serialise.template_of(it).client_state is None else 25)
 
 
-def conclude(graded: Graded | None, case: Case, dtype: str) -> Graded:
-    """Return the failure with evidence. A backend may pass the case that it failed."""
+def conclude(backend: suite.Backend, case: Case, name: str, dtype: str) -> Graded:
+    """Return the failure with its name or with evidence. A backend may pass the case that it failed.
+
+    A small case fits several mistakes: what explains it must explain larger draws of its algorithm, too.
+    """
+    graded = grade_drawn(backend, case, dtype)
     if graded is None or graded.result.status != suite.FAILED:
-        settled = suite.with_answer(case) or case
-        said = suite.Result(settled.name, settled.tag, suite.FAILED, reason=suite.TWICE)
-        return Graded(settled, said)
-    return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
+        answered = suite.with_answer(case) or case
+        said = suite.Result(answered.name, answered.tag, suite.FAILED, reason=suite.TWICE)
+        return Graded(answered, said)
+    source = NumPySource(stream(0, f"larger {case.call} {name}"))
+    larger = [
+        grade_drawn(backend, draw_case(source, case.call, name), dtype)
+        for _ in range(LARGER if graded.result.outputs else 0)
+    ]
+    cases, results = zip(graded, *filter(None, larger))
+    if sum(bool(result.outputs) for result in results) <= ENOUGH:
+        return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
+    known = known_mistakes(case.call, name)
+    named = [case._replace(name=str(i), catches=known) for i, case in enumerate(cases)]
+    return Graded(graded.case, naming.name_mistakes(results, named, dtype)[0])
+
+
+def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
+    """Return the names of the mistakes that golden cases of this function and algorithm catch."""
+    index = vectors.read_index(vectors.folder())
+    places = {
+        i
+        for entry in index["cases"]
+        if (entry["call"], entry["algorithm"]) == (call, algorithm)
+        for i in entry["catches"]
+    }
+    return tuple(index["mistakes"][i]["name"] for i in sorted(places))
 
 
 # ---- by hand -------------------------------------------------------------------------------------
@@ -114,7 +139,9 @@ def by_hand(failure: Graded) -> str:
     """Return a failure as text: inputs, the specification's lines with their values, both answers."""
     case, result = failure
     fields = {k: x for k, x in case.model.items() if k not in ("d", "shapes")}
-    lines = [report.failure_text(result), f"  model = {fields}  # d = {case.model['d']}"]
+    lines = [report.failure_text(result)]
+    lines += [f"        {report.explain_name(name)}" for name in result.mistakes]
+    lines += [f"  model = {fields}  # d = {case.model['d']}"]
     lines += [f"  hyper = {case.hyper}"] if case.hyper else []
     given = [
         f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in NOT_SHOWN
