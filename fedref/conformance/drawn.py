@@ -28,6 +28,7 @@ from fedref.conformance.shrinking import (
 from fedref.conformance.sources import SUBJECTS, NumPySource, draw_case
 from fedref.conformance.suite import Graded, grade_drawn
 from fedref.judge import Case, answer, trace
+from fedref.models.numerics import Array
 from fedref.sampling import stream
 
 # isort: split
@@ -37,8 +38,9 @@ from hypothesis import reject
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
-#: So many larger draws are looked at for what explains a failure; it must explain at least so many.
-LARGER, ENOUGH = 12, 2
+#: What explains a failure must explain at least two larger draws; at most so many are looked at, and so many
+#: of those that fail.
+LEAST, LARGER, ENOUGH = 2, 40, 5
 
 
 def search(
@@ -89,24 +91,43 @@ def share_of(name: str) -> float:
 def conclude(backend: suite.Backend, case: Case, name: str, dtype: str) -> Graded:
     """Return the failure with its name or with evidence. A backend may pass the case that it failed.
 
-    A small case fits several mistakes: what explains it must explain larger draws of its algorithm, too.
+    A small case fits several mistakes: what explains it must explain larger draws of its kind, too.
     """
     graded = grade_drawn(backend, case, dtype)
     if graded is None or graded.result.status != suite.FAILED:
         answered = suite.with_answer(case) or case
         said = suite.Result(answered.name, answered.tag, suite.FAILED, reason=suite.TWICE)
         return Graded(answered, said)
-    source = NumPySource(stream(0, f"larger {case.call} {name}"))
-    larger = [
-        grade_drawn(backend, draw_case(source, case.call, name), dtype)
-        for _ in range(LARGER if graded.result.outputs else 0)
-    ]
-    cases, results = zip(graded, *filter(None, larger))
-    if sum(bool(result.outputs) for result in results) <= ENOUGH:
+    if not graded.result.outputs:
+        return graded
+    some = [graded, *draw_larger(backend, case, name, dtype)]
+    if sum(bool(result.outputs) for _, result in some) <= LEAST:
         return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
     known = known_mistakes(case.call, name)
-    named = [case._replace(name=str(i), catches=known) for i, case in enumerate(cases)]
-    return Graded(graded.case, naming.name_mistakes(results, named, dtype)[0])
+    cases = [own._replace(name=str(i), catches=known) for i, (own, _) in enumerate(some)]
+    results = naming.name_mistakes([result for _, result in some], cases, dtype)
+    return Graded(graded.case, results[0])
+
+
+class Larger(NumPySource):
+    """Random numbers, and step sizes of any sign."""
+
+    def rates(self, d: int) -> Array:
+        return self.numbers(d)
+
+
+def draw_larger(backend: suite.Backend, case: Case, name: str, dtype: str) -> Iterator[Graded]:
+    """Yield drawn cases of the same kind with their verdicts, until enough fail."""
+    source, failed = Larger(stream(0, f"larger {case.call} {name}")), 0
+    for _ in range(LARGER):
+        graded = grade_drawn(
+            backend, draw_case(source, case.call, name, case.model["family"]), dtype
+        )
+        if graded is not None:
+            yield graded
+            failed += bool(graded.result.outputs)
+        if failed == ENOUGH:
+            return
 
 
 def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
@@ -135,6 +156,7 @@ def show(x: Any) -> str:
     return " ".join(text.split())
 
 
+@np.errstate(all="ignore")
 def by_hand(failure: Graded) -> str:
     """Return a failure as text: inputs, the specification's lines with their values, both answers."""
     case, result = failure

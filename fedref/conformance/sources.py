@@ -425,14 +425,16 @@ OTHERS: Mapping[str, Callable[..., dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def draw_case(source: RandomSource, call: str, name: str) -> Case:
-    """Draw a case of this function, of this algorithm ("" for a derivative), without outputs."""
+def draw_case(source: RandomSource, call: str, name: str, *families: str) -> Case:
+    """Draw a case of this function, of this algorithm ("" for a derivative), without outputs.
+
+    families : of its model; default: all of a derivative, `MODELS` of an algorithm.
+    """
     if call == "round":
         return draw_rounds(source, name)
+    model = draw_model(source, *(families or (MODELS if name else ())))
     if call in DERIVATIVES:
-        model = draw_model(source)
         return make_case(call, model, DERIVATIVES[call](source, model))
-    model = draw_model(source, *MODELS)
     algorithm = draw_offered(source, name.removesuffix("-steps"), call)
     inputs = OTHERS[call](source, model, algorithm, name)
     return make_case(call, model, inputs, name, asdict(algorithm))

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from fedref.conformance import drawn, serialise, suite
+from fedref.conformance import drawn, errata, serialise, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.sources import SUBJECTS
 from fedref.conformance.suite import InProcess
 from fedref.judge import make_case
+from fedref.judge.case import build_model
 from fedref.lab.commands import main
 from fedref.models import LinearSVM
 
@@ -207,3 +208,55 @@ def test_save_overwrites_only_what_it_wrote(tmp_path, monkeypatch, capsys):
     for _ in range(2):
         assert main([*command, "found"]) == 1
     assert (tmp_path / "wrong_b.py").read_text().startswith("def loss")
+
+
+class WithMistake:
+    """The specification with a known mistake, as a backend."""
+
+    def __init__(self, call, name):
+        self.judge, self.call = errata.judge_with(name), call
+
+    def __getattr__(self, call):
+        if call != self.call:
+            raise AttributeError(call)
+
+        def answer(*about, **inputs):
+            algorithm, model, hyper = about if len(about) == 3 else ("", *about, {})
+            made = build_model(model)
+            return self.judge(make_case(call, made, inputs, algorithm, hyper))
+
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("hvp", "the squared hinge is the hinge"),
+        ("meta_gradient", "the second-order term is added"),
+        ("meta_gradient", "Meta-SGD adapts by |α|"),
+    ],
+)
+def test_a_drawn_failure_has_the_name_that_fits_larger_draws(call, name):
+    found = drawn.search(InProcess(WithMistake(call, name)), 200, call)
+    *_, (_, _, failure) = found
+    assert failure.result.mistakes == (name,)
+    assert f"it is: {name}" in drawn.by_hand(failure)
+
+
+def test_a_name_that_fits_the_smallest_draw_alone_is_not_given():
+    class Wrong(WithMistake):
+        """Another mistake as soon as there are two rows."""
+
+        def __getattr__(self, call):
+            right = super().__getattr__(call)
+
+            def answer(variant, model, hyper, w, **inputs):
+                rows = sum(len(D["y"]) for D in inputs.values())
+                made = right(variant, model, hyper, w=w, **inputs)
+                return made if rows <= 4 else {"meta_gradient": np.sin(w)}
+
+            return answer
+
+    backend = InProcess(Wrong("meta_gradient", "the second-order term is added"))
+    *_, (_, _, failure) = drawn.search(backend, 200, "per-fedavg meta_gradient")
+    assert failure.result.mistakes == ()
