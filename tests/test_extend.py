@@ -226,6 +226,7 @@ def test_what_has_no_name_is_not_written(here):
     for how, message in (
         ({"data": (X, Y, CLIENT), **FEW}, "data given as arrays cannot be imported again"),
         ({"algorithm": Local, "rounds": 1}, "cannot be imported again"),
+        ({"algorithm": type("Made", (Local,), {}), "rounds": 1}, "Made cannot be imported again"),
     ):
         with pytest.raises(fedref.ConfigError, match=message):
             fedref.run(**how, out="a")

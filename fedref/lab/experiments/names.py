@@ -142,14 +142,24 @@ def require_importable(*things: Any) -> None:
     for thing in things:
         name, is_module = importable_name(thing), torch_model.is_module(thing)
         unnamed = is_in_memory(thing) or (is_module and not inspect.isclass(thing))
-        hidden = name.startswith("__main__:") or "<" in name
-        if unnamed or (hidden and not isinstance(thing, str)):
+        if unnamed or not (isinstance(thing, str) or can_be_imported(thing, name)):
             what = "data given as arrays" if is_in_memory(thing) else f"an object of {name}"
             raise ConfigError(
                 f"{what if unnamed else name} cannot be imported again, so the run could not be "
                 "resumed; expected a file, or the MODULE:NAME of a class or a function at the top of "
                 "a module, or no `out`"
             )
+
+
+def can_be_imported(thing: Any, name: str) -> bool:
+    """Return whether a class, a function or the class of an object is what its name finds elsewhere."""
+    module, _, path = name.partition(":")
+    if not path:  # fedref's own
+        return True
+    found: Any = sys.modules.get(module)
+    for word in path.split("."):
+        found = getattr(found, word, None)
+    return module != "__main__" and (found is thing or found is type(thing))
 
 
 def default_run_name(data: Any) -> str:
