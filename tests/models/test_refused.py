@@ -71,7 +71,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "message", "change"), ROWS, ids=lambda x: "" if isinstance(x, dict) else str(x)[:40])
+@pytest.mark.parametrize(
+    ("model", "message", "change"), ROWS, ids=lambda x: "" if isinstance(x, dict) else str(x)[:40]
+)
 def test_what_does_not_fit_is_refused(model, message, change):
     w, _, D = make_point(model, weights=True)
     given = {"w": w, **D._asdict()}
