@@ -24,6 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from multiprocessing import current_process, parent_process, resource_tracker
+from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Thread
 from types import MappingProxyType
@@ -205,8 +206,9 @@ def stop_processes(processes: list[SpawnProcess], shared: Shared) -> set[int]:
         process.terminate()
     deadline, killed = time.monotonic() + PATIENCE, set[int]()
     for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive() and process.pid and -process.pid not in shared.pids:
+        # not is_alive() alone: the pool's thread may have taken the exit code, and not stored it yet
+        ended = wait_for([process.sentinel], max(0.0, deadline - time.monotonic()))
+        if not ended and process.is_alive() and process.pid and -process.pid not in shared.pids:
             process.kill()
             killed.add(process.pid)
     return killed
