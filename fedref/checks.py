@@ -401,7 +401,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
     def derivatives(w: Array, v: Array, D: Batch = D) -> tuple[Array, ...]:
         return model.loss(w, D), model.grad(w, D), model.hvp(w, v, D)
 
-    _, g, Hv = here = derivatives(w, v)
+    _, g, Hv = at_w = derivatives(w, v)
     u = w + v[::-1]
     Hu = model.hvp(w, u, D)
 
@@ -412,7 +412,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
         return report(_error(got, derivative(w)))
 
     def with_batch(D: Batch) -> Report:
-        return report(np.max([_error(*pair) for pair in zip(derivatives(w, v, D), here)]))
+        return report(np.max([_error(*pair) for pair in zip(derivatives(w, v, D), at_w)]))
 
     if getattr(model, "takes_complex", True):
         derived = {"gradient": against(partial(complex_step_gradient, f), g),
@@ -432,8 +432,8 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
 
 def _hvp_error(model: Any, w: Array, v: Array, D: Batch, Hv: Array, bound: float) -> float:
     """The error of Hv. The loss of fedref's own models is the specification's, which takes dual numbers."""
-    own = type(model) in MODELS.values()
-    loss, rows = (risk_of(model), batch(D._asdict())) if own else (model.loss, D)
+    known = type(model) in MODELS.values()
+    loss, rows = (risk_of(model), batch(D._asdict())) if known else (model.loss, D)
     grad = partial(model.grad, D=D)
     try:
         return _error(Hv, dual_hvp(lambda w: loss(w, rows), w, v))
@@ -523,8 +523,8 @@ def check_rounds(
     if smallest is None and counted:
         return Report(0.0, bound=bound)
     if smallest is None:
-        said = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
-        return Report(float("nan"), bound=bound, where=f"{said} of {draws} draws")
+        reason = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
+        return Report(float("nan"), bound=bound, where=f"{reason} of {draws} draws")
     report, counts = grade(smallest)
     if report.ok or not counts:
         report = Report(float("inf"), bound=bound, where=suite.TWICE)
@@ -552,8 +552,8 @@ def _grade_rounds(
     try:
         want = expect({})
     except StopIteration:
-        said = "the generator yields too few states, expected one after each round"
-        return Report(float("inf"), bound=bound, where=said), True
+        reason = "the generator yields too few states, expected one after each round"
+        return Report(float("inf"), bound=bound, where=reason), True
     case, errors = _case_of(trace, want, bound), [0.0]
     for stack, run in runs.items():
         got = name_states([(*tree.leaves(s.server), s.clients) for s in run])
@@ -582,10 +582,11 @@ def _report_on(result: suite.Result, case: Case, got: Mapping[str, Any], stack: 
     from fedref.conformance.naming import describe  # it reads the known mistakes
 
     name, want = result.output, case.outputs[result.output]
-    said = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
-    seen = describe(result, case, "float64").evidence.replace("what is right", "what is expected")
+    where = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
+    if evidence := describe(result, case, "float64").evidence:
+        where += f"; {evidence.replace('what is right', 'what is expected')}"
     error = difference(got.get(name, np.nan), want)
-    return Report(error, bound=case.tolerance["float64"], where=f"{said}{'; ' * bool(seen)}{seen}")
+    return Report(error, bound=case.tolerance["float64"], where=where)
 
 
 def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import pytest
 from fedref import checks, spec, strategies
 from fedref.algorithm import Server
 from fedref.algorithms.fedavg import FedAvg
+from fedref.conformance.sources import NumPySource, draw_trace
 from fedref.models import Logistic
 from fedref.models.batch import Batch
 
@@ -378,3 +379,12 @@ def test_states_that_no_right_generator_yields_are_refused(change):
 def test_a_generator_that_ends_too_early_is_refused():
     report = checks.check_rounds(FedAvg(lr=0.25), lambda f, w, rounds: iter(()), draws=5)
     assert "too few states" in report.where
+
+
+def test_what_can_be_seen_in_rounds_that_differ_is_told():
+    def half(f, w, rounds):
+        yield from (after / 2 for after in spec.fedavg(f, w, rounds, 0.5))
+
+    source, it = NumPySource(np.random.default_rng(0)), FedAvg(lr=0.5)
+    trace = draw_trace(source, it, Logistic(2, 3), rounds=1)
+    assert checks.check_rounds(it, half, trace).where.endswith("; 2 × what is expected")

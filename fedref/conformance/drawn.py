@@ -38,9 +38,9 @@ from hypothesis import reject
 SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
-#: What explains a failure must explain at least two larger draws; at most so many are looked at, and so many
-#: of those that fail.
-LEAST, LARGER, ENOUGH = 2, 40, 5
+#: What explains a failure must explain at least two larger draws. So many are looked at, at most, until so
+#: many fail.
+LEAST_LARGER, MOST_LARGER, MOST_FAILURES = 2, 40, 5
 
 
 def search(
@@ -70,8 +70,8 @@ def search(
             for name in chosen if backend.offers(call) else ():
                 part = share_of(name) if call == "round" else 1 / len(chosen)
                 n = ceil(shares[call == "round"] * draws * part)
-                here, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
-                case = smallest(drawn(draw_case, call, name), fails, n, here, key, SHRINK)
+                start, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
+                case = smallest(drawn(draw_case, call, name), fails, n, start, key, SHRINK)
                 if case is not None:
                     yield call, counted[call], conclude(backend, case, name, dtype)
                     return
@@ -96,15 +96,15 @@ def conclude(backend: suite.Backend, case: Case, name: str, dtype: str) -> Grade
     graded = grade_drawn(backend, case, dtype)
     if graded is None or graded.result.status != suite.FAILED:
         answered = suite.with_answer(case) or case
-        said = suite.Result(answered.name, answered.tag, suite.FAILED, reason=suite.TWICE)
-        return Graded(answered, said)
+        twice = suite.Result(answered.name, answered.tag, suite.FAILED, reason=suite.TWICE)
+        return Graded(answered, twice)
     if not graded.result.outputs:
         return graded
     some = [graded, *draw_larger(backend, case, name, dtype)]
-    if sum(bool(result.outputs) for _, result in some) <= LEAST:
+    if sum(bool(result.outputs) for _, result in some) <= LEAST_LARGER:
         return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
     known = known_mistakes(case.call, name)
-    cases = [own._replace(name=str(i), catches=known) for i, (own, _) in enumerate(some)]
+    cases = [larger._replace(name=str(i), catches=known) for i, (larger, _) in enumerate(some)]
     results = naming.name_mistakes([result for _, result in some], cases, dtype)
     return Graded(graded.case, results[0])
 
@@ -119,14 +119,14 @@ class Larger(NumPySource):
 def draw_larger(backend: suite.Backend, case: Case, name: str, dtype: str) -> Iterator[Graded]:
     """Yield drawn cases of the same kind with their verdicts, until enough fail."""
     source, failed = Larger(stream(0, f"larger {case.call} {name}")), 0
-    for _ in range(LARGER):
+    for _ in range(MOST_LARGER):
         graded = grade_drawn(
             backend, draw_case(source, case.call, name, case.model["family"]), dtype
         )
         if graded is not None:
             yield graded
             failed += bool(graded.result.outputs)
-        if failed == ENOUGH:
+        if failed == MOST_FAILURES:
             return
 
 
@@ -202,7 +202,7 @@ TEST = '''{mark}
 
 
 def test_drawn():
-    """{said}"""
+    """{failure}"""
     from numpy import array, float64, int64, int32
     from fedref.conformance import backends, report, suite
     from fedref.judge import Case
@@ -218,12 +218,12 @@ def save(failure: Graded, backend: str, path: Path) -> None:
     case, file = failure.case, io.BytesIO()
     named: Any = {f"in.{n}": x for n, x in case.inputs.items()}
     np.savez(file, **named | {f"out.{n}": x for n, x in case.outputs.items()})
-    here = path.with_suffix(".py")
-    if here.exists() and not here.read_text("utf-8").startswith(MARK):
+    test = path.with_suffix(".py")
+    if test.exists() and not test.read_text("utf-8").startswith(MARK):
         raise ConfigError(
-            f"--save {here}: exists, and fedref did not write it; expected another name"
+            f"--save {test}: exists, and fedref did not write it; expected another name"
         )
     write_or_raise(path.with_suffix(".npz"), file.getvalue())
-    said = report.describe_failure(failure.result)
-    text = TEST.format(mark=MARK, said=said, case=repr(case), backend=backend)
+    words = report.describe_failure(failure.result)
+    text = TEST.format(mark=MARK, failure=words, case=repr(case), backend=backend)
     write_or_raise(path.with_suffix(".py"), text.encode())

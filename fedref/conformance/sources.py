@@ -195,9 +195,9 @@ def draw_federation(
 ) -> Federation:
     """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
     N = source.choose(up_to(clients))  # the training rows of all, then the others
-    own = [draw_some(source, model, *size) for size in ((1, most), (0, test)) for _ in range(N)]
-    X, y = (np.concatenate([D[name] for D in own]) for name in ("X", "y"))
-    ends = np.cumsum([0, *(len(D["y"]) for D in own)])
+    parts = [draw_some(source, model, *size) for size in ((1, most), (0, test)) for _ in range(N)]
+    X, y = (np.concatenate([D[name] for D in parts]) for name in ("X", "y"))
+    ends = np.cumsum([0, *(len(D["y"]) for D in parts)])
     return federation_of(model, X, y, ends[: N + 1], ends[N:] - ends[N])
 
 
@@ -271,8 +271,8 @@ class Trace(NamedTuple):
         no loss.
         """
         (name,) = (name for name, kind in ALGORITHMS.items() if type(self.algorithm) is kind)
-        told = zip(self.plans, self.losses, self.rounds())
-        plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
+        rounds = zip(self.plans, self.losses, self.rounds())
+        plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in rounds]
         start = serialise.initial_server(self.algorithm, self.model, self.w)
         data = {"X": self.X, "y": self.y, "offsets": self.offsets}
         state = {"server": serialise.dump_state(start, np.float64) | server}

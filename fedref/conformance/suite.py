@@ -159,10 +159,10 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
 def first_line(error: BaseException) -> str:
     """Return an error's type and the first line of what it says, if it says something."""
     try:
-        said = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines()
     except Exception:
-        said = []
-    return ": ".join([type(error).__name__, *said[:1]])
+        lines = []
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def place_of(error: BaseException) -> str:
@@ -309,10 +309,10 @@ def grade_again(case: Case, result: Result, dtype: str, condition: float) -> Gra
         wider = {name: x * condition for name, x in case.tolerance.items()}
         case = case._replace(tolerance=wider)
         return Graded(case, grade(Answer(result.outputs, remarks=result.remarks), case, dtype))
-    said = convention_remarks(case)
-    if said and is_convention(result.error, condition):
-        return Graded(case, Result(case.name, case.tag, PASSED, remarks=said))
-    return Graded(case, result) if said else None
+    remarks = convention_remarks(case)
+    if remarks and is_convention(result.error, condition):
+        return Graded(case, Result(case.name, case.tag, PASSED, remarks=remarks))
+    return Graded(case, result) if remarks else None
 
 
 # ---- answers of one backend ----------------------------------------------------------------------
