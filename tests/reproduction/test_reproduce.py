@@ -127,3 +127,19 @@ def test_each_report_runs_at_its_smallest(name: str, real: Path, tmp_path: Path)
     assert "{" not in page.replace("{k", "")
     links = re.findall(r"^!\[.*\]\((.*)\)$", page, re.MULTILINE)
     assert {*links} == {path.name for path in folder.glob("*.png")}
+
+
+def test_an_interrupted_run_is_gone_on_with(tiny: Path) -> None:
+    directory = tiny.parent / "runs" / "one"
+    made = runs.compose_experiments(runs.read_spec("tiny"))["one"]
+    whole = runs.complete(made, directory, None, 1)
+    took = runs.read_runtime(directory)
+    runs.complete(made, directory, None, 1)
+    assert runs.read_runtime(directory) == took  # nothing was left
+    runtime = directory / "runtime.json"
+    runtime.write_text(runtime.read_text().replace("true", "false"))
+    next(iter((directory / "checkpoints").glob("*.ckpt"))).unlink()
+    assert runs.complete(made, directory, None, 1).records[0].rows == whole.records[0].rows
+    now = runs.read_runtime(directory)
+    assert now["finished"]
+    assert now["seconds"] >= took["seconds"]

@@ -2,10 +2,11 @@
 
 import re
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
-from running import Screen, document, experiment
+from running import Screen, document, experiment, wait_for
 
 import fedref
 from fedref.algorithm import State
@@ -73,3 +74,19 @@ def test_the_newest_score_that_there_is():
     assert progress.describe_newest(late) == "accuracy 50.00 %"
     unit = units(experiment(document(rounds=9)))[0]
     assert progress.describe(unit, late).endswith("round 7 of 9, accuracy 50.00 % (round 5)")
+
+
+def test_without_a_terminal_lines_become_rarer(monkeypatch):
+    pauses, said = [], []
+
+    class Clock(threading.Event):
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            return len(pauses) > 5
+
+    monkeypatch.setattr(progress, "Event", Clock)
+    with progress.console_progress(experiment(document()), said.append) as told:
+        told.message("a word")
+        wait_for(lambda: len(pauses) > 5)
+    assert pauses == [10, 20, 40, 60, 60, 60]
+    assert sorted(said) == ["a word", *["tiny; starting; 0 % of the run"] * 5]

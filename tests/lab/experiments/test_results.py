@@ -8,7 +8,7 @@ import pytest
 from running import algorithms, contents, document, experiment, main, rows, write
 
 import fedref
-from fedref.lab.experiments import unit
+from fedref.lab.experiments import run_directory, unit
 from fedref.lab.experiments.loading import load_experiment
 from fedref.lab.experiments.summary import as_latex
 
@@ -225,3 +225,57 @@ def test_parameters_of_chosen_rounds_are_kept_and_move_no_number(here):
         fedref.load_run("b").parameters("fedavg", 2)
     with pytest.raises(fedref.ConfigError, match="keep-parameters needs a run directory"):
         fedref.run(document(), keep_parameters=2)
+
+
+@pytest.mark.parametrize(
+    ("seed", "noted"),
+    [(0, "with --set split.seed=run it follows the seed"), ("run", "split.json is that of seed 0")],
+)
+def test_below_the_table_stands_whether_the_split_follows_the_seed(here, seed, noted):
+    split = {**document()["split"], "seed": seed}
+    run = fedref.run(document(seeds=[0, 1], split=split, rounds=1), out="a")
+    assert noted in str(run)
+    of_a_manifest = fedref.run(document(seeds=[0, 1], split="a/split.json", rounds=1))
+    assert "not the split, which is the same in all seeds.\n" in f"{of_a_manifest}\n"
+
+
+def test_pandas_has_the_same_columns_and_numbers(here):
+    pytest.importorskip("pandas")
+    run = fedref.run(document(algorithms=algorithms("fedavg", "fedprox")), out="a")
+    for name in ("metrics", "clients", "summary"):
+        frame, read = run.to_pandas(name), rows(here / "a" / f"{name}.csv")
+        assert list(frame.columns) == list(read[0])
+        column = "final" if name == "summary" else "accuracy"
+        assert frame[column].tolist() == [float(row[column]) for row in read]
+    with pytest.raises(fedref.ConfigError, match="unknown table 'metric': did you mean 'metrics'"):
+        run.to_pandas("metric")
+
+
+def test_a_repr_is_a_line_or_so():
+    run = fedref.run(document(algorithms=algorithms("fedavg", "apfl")))
+    last = [100 * record.rows[-1]["accuracy"] for record in run.records]
+    ends = f"fedavg (seed 0) accuracy {last[0]:.2f} %, apfl (seed 0) accuracy {last[1]:.2f} %"
+    assert repr(run) == f"<Run tiny, round 3: {ends}>"
+    assert "| fedavg " in str(run)
+    assert repr(run.records) == "[<Record of round 3, done>, <Record of round 3, done>]"
+    run = fedref.run(document(rounds=1, eval_every=1, seeds=list(range(30))))
+    assert "fedavg (seed 7) accuracy " in repr(run)
+    assert repr(run).endswith(" and 22 more>")
+    assert len(repr(run)) < 400
+
+
+def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
+    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
+    assert main("run", path, "-q", "-o", "whole") == 0
+    real = run_directory.keep_state
+
+    def stopped(directory, unit, record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+        real(directory, unit, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_directory, "keep_state", stopped)
+        assert main("run", path, "-q", "-o", "a") == 130
+    assert main("resume", "a", "-q") == 0
+    assert contents(here / "a") == contents(here / "whole")
