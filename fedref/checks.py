@@ -521,7 +521,7 @@ def check_rounds(
 
     smallest = strategies.smallest(strategies.traces(algorithm, kinks=True), fails, draws)
     if smallest is None and counted:
-        return Report(0.0, bound=bound)
+        return max(counted, key=lambda report: report.error)
     if smallest is None:
         reason = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
         return Report(float("nan"), bound=bound, where=f"{reason} of {draws} draws")
@@ -554,7 +554,7 @@ def _grade_rounds(
     except StopIteration:
         reason = "the generator yields too few states, expected one after each round"
         return Report(float("inf"), bound=bound, where=reason), True
-    case, errors = _case_of(trace, want, bound), [0.0]
+    case, errors, bounds = _case_of(trace, want, bound), [0.0], [bound]
     for stack, run in runs.items():
         got = name_states([(*tree.leaves(s.server), s.clients) for s in run])
         result, clear = suite.grade(suite.Answer(got), case), is_clear(*got.values())
@@ -563,10 +563,11 @@ def _grade_rounds(
             condition = measure_condition(expect, inputs, want)
             graded = suite.grade_again(case, result, "float64", condition)
             clear, result = graded is not None, graded.result if graded else result
+            bounds += [graded.case.tolerance["float64"]] if graded else []
         if result.status == suite.FAILED:
             return _report_on(result, case, got, stack), clear
         errors += [difference(got[name], x) for name, x in want.items()]
-    return Report(max(errors), bound=bound), any(map(np.any, want.values()))
+    return Report(max(errors), bound=max(bounds)), any(map(np.any, want.values()))
 
 
 def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from math import ceil, inf
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def search(
                 start, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
                 case = smallest(drawn(draw_case, call, name), fails, n, start, key, SHRINK)
                 if case is not None:
-                    yield call, counted[call], conclude(backend, case, name, dtype)
+                    yield call, counted[call], conclude(backend, case, name, dtype, until)
                     return
     for call, count in counted.items():
         yield call, count, None
@@ -88,7 +88,9 @@ def share_of(name: str) -> float:
     return len(fields(it)) / (50 if serialise.template_of(it).client_state is None else 25)
 
 
-def conclude(backend: suite.Backend, case: Case, name: str, dtype: str) -> Graded:
+def conclude(
+    backend: suite.Backend, case: Case, name: str, dtype: str, until: float = inf
+) -> Graded:
     """Return the failure with its name or with evidence. A backend may pass the case that it failed.
 
     A small case fits several mistakes: what explains it must explain larger draws of its kind, too.
@@ -100,34 +102,37 @@ def conclude(backend: suite.Backend, case: Case, name: str, dtype: str) -> Grade
         return Graded(answered, twice)
     if not graded.result.outputs:
         return graded
-    some = [graded, *draw_larger(backend, case, name, dtype)]
+    some = [graded, *draw_larger(backend, case, name, dtype, until)]
     if sum(bool(result.outputs) for _, result in some) <= LEAST_LARGER:
         return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
     known = known_mistakes(case.call, name)
     cases = [larger._replace(name=str(i), catches=known) for i, (larger, _) in enumerate(some)]
-    results = naming.name_mistakes([result for _, result in some], cases, dtype)
+    results = naming.name_mistakes([result for _, result in some], cases, dtype, thorough=True)
     return Graded(graded.case, results[0])
 
 
-class Larger(NumPySource):
-    """Random numbers, and step sizes of any sign."""
+class WideSource(NumPySource):
+    """Random numbers of more rows, and step sizes of any sign."""
+
+    most_rows: ClassVar[int] = 7
 
     def rates(self, d: int) -> Array:
         return self.numbers(d)
 
 
-def draw_larger(backend: suite.Backend, case: Case, name: str, dtype: str) -> Iterator[Graded]:
-    """Yield drawn cases of the same kind with their verdicts, until enough fail."""
-    source, failed = Larger(stream(0, f"larger {case.call} {name}")), 0
-    for _ in range(MOST_LARGER):
-        graded = grade_drawn(
-            backend, draw_case(source, case.call, name, case.model["family"]), dtype
-        )
+def draw_larger(
+    backend: suite.Backend, case: Case, name: str, dtype: str, until: float
+) -> Iterator[Graded]:
+    """Yield larger cases with their verdicts, until enough fail: every other one of the same family."""
+    source, failed = WideSource(stream(0, f"larger {case.call} {name}")), 0
+    for i in range(MOST_LARGER):
+        if failed == MOST_FAILURES or monotonic() > until:
+            return
+        families = (case.model["family"],) * (i % 2 == 0)
+        graded = grade_drawn(backend, draw_case(source, case.call, name, *families), dtype)
         if graded is not None:
             yield graded
-            failed += bool(graded.result.outputs)
-        if failed == MOST_FAILURES:
-            return
+            failed += graded.result.status == suite.FAILED
 
 
 def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
@@ -182,7 +187,7 @@ def by_hand(failure: Graded) -> str:
 
 
 #: How many inputs, and how many lines of the specification, a report shows.
-SHOWN = 14
+SHOWN = 12
 
 
 def shorten(lines: list[str], most: int, what: str) -> list[str]:
@@ -198,19 +203,19 @@ def shorten(lines: list[str], most: int, what: str) -> list[str]:
 
 
 MARK = "# written by fedref conformance --save"
-TEST = '''{mark}
+TEST = """{mark}
 
 
 def test_drawn():
-    """{failure}"""
-    from numpy import array, float64, int64, int32
+    {failure!r}
+    from numpy import array, float64, inf, int32, int64, nan
     from fedref.conformance import backends, report, suite
     from fedref.judge import Case
 
     case = {case}
     result = suite.grade(suite.call_safely(backends.load_backend({backend!r}), case), case)
     assert result.status == suite.PASSED, report.describe_failure(result)
-'''
+"""
 
 
 def save(failure: Graded, backend: str, path: Path) -> None:

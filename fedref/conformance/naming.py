@@ -39,9 +39,16 @@ SINGLE = "float32 somewhere"
 
 
 @np.errstate(all="ignore")
-def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
-    """Return the results with the known mistakes that explain them, or else with evidence."""
-    results = find_names(list(results), cases, dtype)  # all are known before a name is looked for
+def name_mistakes(
+    results: Iterable[Result], cases: Sequence[Case], dtype: str, thorough: bool = False
+) -> list[Result]:
+    """Return the results with the known mistakes that explain them, or else with evidence.
+
+    thorough : a name is tried even where another one fits and a passing case may refute it.
+    """
+    results = find_names(
+        list(results), cases, dtype, thorough
+    )  # all are known before a name is looked for
     counts = Counter(name for result in results for name in result.mistakes)
     against = Counter(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
@@ -64,7 +71,9 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
     return results
 
 
-def find_names(results: list[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
+def find_names(
+    results: list[Result], cases: Sequence[Case], dtype: str, thorough: bool
+) -> list[Result]:
     """Return the results with all names that fit, as far as the time suffices.
 
     A name that fits the smallest cases of a function and algorithm is then tried on all the others, the
@@ -81,7 +90,7 @@ def find_names(results: list[Result], cases: Sequence[Case], dtype: str) -> list
         for name in sorted(near, key=lambda name: (name in doubted, -seen[name])):
             known = [i for i in failed if name in cases[i].catches]
             right = [case for case in passed if name in case.catches]
-            if name in doubted and named & {*known}:
+            if not thorough and name in doubted and named & {*known}:
                 continue
             if process_time() > end:
                 rest += [(None, i) for i in known]

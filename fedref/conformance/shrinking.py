@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,10 +34,12 @@ def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
     return entries.map(lambda x: np.reshape(np.array(x, float), shape))
 
 
-class HypothesisSource(NamedTuple):
+@dataclass(frozen=True)
+class HypothesisSource:
     """A source of choices by Hypothesis: numbers of a blackboard, and of failures the smallest."""
 
     draw: Draw
+    most_rows: ClassVar[int] = 3
 
     def choose(self, options: Sequence[Any]) -> Any:
         return self.draw(st.sampled_from(options))

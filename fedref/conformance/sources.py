@@ -6,9 +6,9 @@ vectors, proofs); `shrinking.HypothesisSource` draws what Hypothesis can make sm
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.values import Entry, schema
 from fedref.conformance import serialise
 from fedref.judge import Case, make_case
-from fedref.judge.answer import INPUTS, client_of
+from fedref.judge.answer import BY_SAMPLES, INPUTS, client_of
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.models.numerics import Array
@@ -36,7 +36,9 @@ BOTH, L2 = (False, True), (0.0, 0.5)
 
 
 class RandomSource(Protocol):
-    """Where choices and numbers come from."""
+    """Where choices and numbers come from. most_rows : those of a batch."""
+
+    most_rows: ClassVar[int]
 
     def choose(self, options: Sequence[Any]) -> Any:
         """Return one of the options."""
@@ -54,10 +56,12 @@ class RandomSource(Protocol):
         """Return whole numbers from 0 to `most`."""
 
 
-class NumPySource(NamedTuple):
+@dataclass(frozen=True)
+class NumPySource:
     """A source of NumPy's random numbers; of n labels each occurs, as far as n allows."""
 
     rng: np.random.Generator
+    most_rows: ClassVar[int] = 3
 
     def choose(self, options: Sequence[Any]) -> Any:
         return options[int(self.rng.integers(len(options)))]
@@ -138,9 +142,10 @@ def draw_batch(source: RandomSource, model: Model, n: int, *lead: int) -> dict[s
 
 
 def draw_some(
-    source: RandomSource, model: Model, least: int = 1, most: int = 3
+    source: RandomSource, model: Model, least: int = 1, most: int | None = None
 ) -> dict[str, Array]:
-    """Draw a batch of `least` to `most` rows."""
+    """Draw a batch of `least` to `most` rows (default: `most_rows` of the source)."""
+    most = source.most_rows if most is None else most
     return draw_batch(source, model, source.choose(range(least, most + 1)))
 
 
@@ -277,7 +282,8 @@ class Trace(NamedTuple):
         data = {"X": self.X, "y": self.y, "offsets": self.offsets}
         state = {"server": serialise.dump_state(start, np.float64) | server}
         inputs = {"state": state, "data": data, "plans": plans}
-        return make_case("round", self.model, inputs, name, asdict(self.algorithm))
+        B = next(iter(self.plans[0].rows.values())).shape[-1]
+        return make_case("round", self.model, inputs, name, asdict(self.algorithm) | {"B": B})
 
 
 def draw_trace(
@@ -315,6 +321,8 @@ def draw_offered(source: RandomSource, name: str, call: str) -> Any:
     kind, fixed = ALGORITHMS[name], dict[str, Any]()
     if name == "fedprox":
         fixed = {"until_gamma": 0.0, **({"adaptive_mu": False} if call == "round" else {})}
+    if name in BY_SAMPLES:
+        fixed["weighting"] = "samples"
     if "inner_steps" in schema(kind):
         fixed["inner_steps"] = source.choose((1, 2, 3))
     return draw_algorithm(source, kind, **fixed)
@@ -437,4 +445,13 @@ def draw_case(source: RandomSource, call: str, name: str, *families: str) -> Cas
         return make_case(call, model, DERIVATIVES[call](source, model))
     algorithm = draw_offered(source, name.removesuffix("-steps"), call)
     inputs = OTHERS[call](source, model, algorithm, name)
-    return make_case(call, model, inputs, name, asdict(algorithm))
+    return make_case(call, model, inputs, name, hyper_of(call, name, algorithm))
+
+
+def hyper_of(call: str, name: str, algorithm: Any) -> dict[str, Any]:
+    """Return the hyperparameters that a backend gets: of a meta-gradient, those of its formula."""
+    hyper = asdict(algorithm) | ({"B": 2} if call == "client" else {})
+    if call != "meta_gradient":
+        return hyper
+    names = ("alpha", "beta") if name.startswith("per-fedavg") else ("alpha", "inner_steps")
+    return {key: hyper[key] for key in (*names, *("delta",) * (name == "per-fedavg-hf"))}

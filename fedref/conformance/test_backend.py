@@ -45,3 +45,5 @@ def test_drawn_cases(process: BackendProcess, until: float, request: Any) -> Non
     for _, _, failure in drawn.search(process, draws, "", seed, dtype, until):
         if failure is not None:
             pytest.fail(drawn.by_hand(failure), pytrace=False)
+    if monotonic() > until:
+        pytest.fail("no time was left (--fedref-limit): the rest was not drawn", pytrace=False)

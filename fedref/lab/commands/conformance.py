@@ -73,6 +73,12 @@ def conformance(
 
     if not (backend or list):
         raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
+    if random and not list and (json or xfail):
+        raise ConfigError(
+            "--json and --xfail are of golden cases, expected one of them or --random"
+        )
+    if save and not random:
+        raise ConfigError("--save keeps a drawn case, expected --random N beside it")
     if random and not list:
         return draw_cases(backend, random, only, seed, dtype, save, timeout, limit)
     every = vectors.read()
@@ -143,7 +149,8 @@ def draw_cases(
         print(f"remark: {remark} ({n} cases)")
     if monotonic() > until:
         print(f"stopped after {limit:g} s (--limit): the rest was not drawn")
-    elif not offered:
+        return 1
+    if not offered:
         expected = "; with --random, give part of an algorithm or call" if only else ""
         raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}{expected}")
     return 0
