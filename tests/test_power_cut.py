@@ -1,4 +1,7 @@
-"""After a power cut: the same bytes, or one line and then the first command again; nothing told is lost."""
+"""After a power cut: the same bytes, or one line and then the first command again.
+
+What the run has reported as saved is still there.
+"""
 
 import json
 import os

@@ -16,9 +16,7 @@ try:
     from hypothesis import HealthCheck, Phase, errors, find, settings
     from hypothesis import strategies as st
 except ImportError as error:
-    raise ConfigError(
-        'fedref.strategies needs Hypothesis: pip install "fedref[strategies]"'
-    ) from error
+    raise ConfigError('drawing cases needs Hypothesis: pip install "fedref[strategies]"') from error
 
 Draw = Any
 Strategy = st.SearchStrategy[Any]

@@ -105,7 +105,9 @@ def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -
         if command.rpartition(" ")[0] == name
     }
     if rest and rest[0] not in ("-h", "--help"):
-        raise ConfigError(f"{unknown('command', rest[0], below)} (see `{prog} --help`)")
+        raise ConfigError(
+            f"{unknown('command', rest[0], [x for x in below if x[0] != '-'])} (see `{prog} --help`)"
+        )
     about, _, more = (import_module(module).GROUP if module else description).partition("\n\n")
     return partial(
         print, f"usage: {prog} COMMAND ...", fill(" ".join(about.split()), HELP_WIDTH),

@@ -69,7 +69,8 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     if known is None:  # a range stays one: the largest label may be larger than the memory
         known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
     known = known if isinstance(known, range) else sorted(known)
-    codes = labels if all(label in known for label in labels) else known
+    among = known if isinstance(known, range) else {*known}
+    codes = labels if all(label in among for label in labels) else known
     if source.label_names or codes != labels:
         words = source.label_names or labels
         pairs = (f"{code} = {printable(word, LABEL_WIDTH)}" for code, word in zip(codes, words))

@@ -291,6 +291,11 @@ def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
     if key in HYPERPARAMETERS:
         takes = f"takes {with_dashes(key)}; they take {', '.join(sorted(taken))}"
         raise ConfigError(f"no algorithm of this run {takes}")
+    head, _, rest = key.partition(".")
+    if rest and head not in TABLES:
+        raise ConfigError(unknown("table", spell_key(head), map(spell_key, TABLES)))
+    if head == "algorithms" and rest.partition(".")[0] not in entries:
+        raise ConfigError(unknown("algorithm of this run", rest.partition(".")[0], entries))
     tables = {f"algorithms.{label}": known for label, known in entries.items()}
     below = {f"{head}.{k}" for head, x in {**tables, **named_tables(table)}.items() for k in x}
     known = {spell_key(name) for name in {*schema(Experiment), *HYPERPARAMETERS, *below}}

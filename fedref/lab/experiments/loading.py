@@ -130,13 +130,19 @@ def make_model(table: Table, source: Source) -> Model:
     model: Model = name if isinstance(name, Model) else fill_model(known, table, source, shown)
     if isinstance(name, Model) and name.features != p:
         raise ConfigError(f"{shown} takes {model.features} features, but {source.name} has {p}")
-    if model.labels and source.real:
+    if model.labels:
+        refuse_real(source, shown)
+    return model
+
+
+def refuse_real(source: Source, shown: str) -> None:
+    """Refuse real targets for a model that takes labels."""
+    if source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(
             f"{source.name}: y is {source.y[row]} in row {row}, and {shown} takes labels; expected "
             "whole numbers or words, or a model of real targets, whose labels are ()"
         )
-    return model
 
 
 def fill_model(cls: type[Any], table: Table, source: Source, shown: str) -> Model:
@@ -151,6 +157,8 @@ def fill_model(cls: type[Any], table: Table, source: Source, shown: str) -> Mode
     given = {key: size for key, size in sizes.items() if key in entries}
     if None in given.values():
         raise ConfigError(f"{shown} needs images, and {source.name} has none")
+    if "classes" in given:
+        refuse_real(source, shown)
     if "classes" in given and labels[-1] >= MOST_CLASSES:
         raise ConfigError(
             f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, C at most {MOST_CLASSES}"

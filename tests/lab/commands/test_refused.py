@@ -53,7 +53,7 @@ REFUSED = [
     ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
     ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
     ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
-    ("run --set algorithms.fedavgg.lr=1", "unknown key 'algorithms.fedavgg.lr': did you mean"),
+    ("run --set algorithms.fedavgg.lr=1", "unknown algorithm of this run 'fedavgg': did you mean 'fed"),
     ("run --set a-test=2", "unknown key 'a-test': did you mean 'split.a-test'?"),
     ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
     # values
