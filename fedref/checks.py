@@ -85,8 +85,8 @@ def error_with_cancellation(
     if error <= bound or not np.isfinite(error):
         return error
     if atol is None:
-        near = [np.max(np.abs(derivative(w + t * one))) for one in v[:2] for t in (0.1, -0.1)]
-        atol = CANCELLATION_ULPS * float(np.finfo(expected.dtype).eps) * float(np.max(near))
+        nearby = [np.max(np.abs(derivative(w + t * one))) for one in v[:2] for t in (0.1, -0.1)]
+        atol = CANCELLATION_ULPS * float(np.finfo(expected.dtype).eps) * float(np.max(nearby))
     largest = float(np.max(np.abs(got - expected)))
     return largest / (atol / bound) if largest <= atol else error
 

@@ -53,13 +53,13 @@ def name_mistakes(
     against = Counter(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
     )
-    results = [settle(result, counts, against) for result in results]
+    results = [keep_best_names(result, counts, against) for result in results]
     results = [describe(result, case, dtype) for result, case in zip(results, cases)]
     search, end = Search(dtype), process_time() + EVIDENCE
     subjects = sorted(
         by_subject(cases).values(), key=lambda places: cases[places[0]].call == "round"
     )
-    unnamed = [[i for i in own if is_unexplained(results[i])] for own in subjects]
+    unnamed = [[i for i in places if is_unexplained(results[i])] for places in subjects]
     for n, (places, failed) in enumerate(zip(subjects, unnamed)):
         if failed and process_time() < end:
             share = (end - process_time()) / sum(map(bool, unnamed[n:]))
@@ -86,8 +86,8 @@ def find_names(
         failed = [i for i in places if results[i].status == FAILED and results[i].outputs]
         passed = [cases[i] for i in places if results[i].status == PASSED]
         doubted = {name for case in passed for name in case.catches}
-        near = dict.fromkeys(name for i in failed for name in cases[i].catches)
-        for name in sorted(near, key=lambda name: (name in doubted, -seen[name])):
+        candidates = dict.fromkeys(name for i in failed for name in cases[i].catches)
+        for name in sorted(candidates, key=lambda name: (name in doubted, -seen[name])):
             known = [i for i in failed if name in cases[i].catches]
             right = [case for case in passed if name in case.catches]
             if not thorough and name in doubted and named & {*known}:
@@ -150,7 +150,9 @@ def holds(made: Mapping[str, Any], case: Case, dtype: str) -> bool:
     )
 
 
-def settle(result: Result, counts: Mapping[str, int], against: Mapping[str, int]) -> Result:
+def keep_best_names(
+    result: Result, counts: Mapping[str, int], against: Mapping[str, int]
+) -> Result:
     """Return the result with the best of several names: `against` by few passing cases, for many others."""
     if len(result.mistakes) < 2:
         return result
@@ -307,10 +309,10 @@ def places_of(wrong: Array, case: Case) -> str:
         shapes = case.model["shapes"]
         ends = np.cumsum([np.prod(shape) for shape in shapes]).astype(int)
         names, layer = [], 0
-        for shape, own in zip(shapes, np.split(wrong, ends[:-1])):
+        for shape, part in zip(shapes, np.split(wrong, ends[:-1])):
             layer += len(shape) > 1
-            if own.any():
-                whole = "" if own.all() else "part of "
+            if part.any():
+                whole = "" if part.all() else "part of "
                 names.append(f"{whole}{'W' if len(shape) > 1 else 'b'}{layer} {tuple(shape)}")
         return ", ".join(names)
     at = np.argwhere(wrong)

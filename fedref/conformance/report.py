@@ -42,8 +42,8 @@ def failure_text(result: Result) -> str:
     """Return the lines about a case that failed, with the mistakes that explain it."""
     line = f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"
     joined = "; or ".join(result.mistakes)
-    said = f"it is: {joined}" if joined else result.evidence
-    return f"{line}\n        {said}" if said else line
+    text = f"it is: {joined}" if joined else result.evidence
+    return f"{line}\n        {text}" if text else line
 
 
 def explain_name(name: str) -> str:
@@ -100,10 +100,12 @@ def overview(results: Sequence[Result], cases: Sequence[Case]) -> list[str]:
     for result, case in zip(results, cases):
         subject = f"{case.call} {case.algorithm}".strip()
         counts.setdefault(subject, Counter())[result.status] += 1
-    offered = {subject: own for subject, own in counts.items() if own[PASSED] or own[FAILED]}
+    offered = {
+        subject: count for subject, count in counts.items() if count[PASSED] or count[FAILED]
+    }
     rows = [f"{'':28}{PASSED:>8}{FAILED:>8}{NOT_OFFERED:>13}"] if offered else []
-    for subject, own in offered.items():
-        rows.append(f"{subject:28}{own[PASSED]:8}{own[FAILED]:8}{own[NOT_OFFERED]:13}")
+    for subject, count in offered.items():
+        rows.append(f"{subject:28}{count[PASSED]:8}{count[FAILED]:8}{count[NOT_OFFERED]:13}")
     return rows
 
 

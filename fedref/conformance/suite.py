@@ -207,10 +207,10 @@ def measure(case: Case) -> float:
     fixed = "loss", ".s"  # a weight of 0 is no number to move
     floats = {n: x for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}
 
-    def near(moved: dict[str, Any]) -> dict[str, Any]:
+    def answer_at(moved: dict[str, Any]) -> dict[str, Any]:
         return try_answer(case._replace(inputs=case.inputs | moved))
 
-    return measure_condition(near, floats, case.outputs)
+    return measure_condition(answer_at, floats, case.outputs)
 
 
 #: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.

@@ -112,8 +112,8 @@ def is_model(name: str) -> bool:
 
 def variations_of(names: Sequence[str]) -> Iterator[Variation]:
     """Yield the variations of these functions: first the algorithm's, of them first those of terms."""
-    for own in (False, True):
-        some = [name for name in names if is_model(name) == own]
+    for of_model in (False, True):
+        some = [name for name in names if is_model(name) == of_model]
         for change in (drop_terms, scale_terms, change_names):
             for name in sorted(some, key=lambda name: len(ast.unparse(functions()[name]))):
                 yield from vary(name, change)

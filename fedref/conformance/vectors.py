@@ -70,10 +70,10 @@ def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> C
         side: {name[len(p) :]: x for name, x in arrays.items() if name.startswith(p)}
         for side, p in (("inputs", "in."), ("outputs", "out."))
     }
-    own: dict[str, Any] = {name: entry[name] for name in ENTRY}
-    own |= {name: tuple(own[name]) for name in ("required", "tags")}
-    own["catches"] = tuple(names[i] if isinstance(i, int) else i for i in entry["catches"])
-    return Case(**own, **sides)
+    values: dict[str, Any] = {name: entry[name] for name in ENTRY}
+    values |= {name: tuple(values[name]) for name in ("required", "tags")}
+    values["catches"] = tuple(names[i] if isinstance(i, int) else i for i in entry["catches"])
+    return Case(**values, **sides)
 
 
 def select(cases: Iterable[Case], only: str = "") -> list[Case]:

@@ -274,7 +274,7 @@ def kept_sums(states: Iterator[Any]) -> Iterator[Any]:
     for t, (w, ends) in enumerate(states):
         last = {k: (I, I * theta, t) for k, (I, theta) in ends.items()}
         kept |= last
-        u, v = (sum(own[i] for own in last.values()) for i in (0, 1))
+        u, v = (sum(x[i] for x in last.values()) for i in (0, 1))
         yield w, u, v, t + 1, dict(kept)
 
 
@@ -283,16 +283,16 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
 
     state : that before round 0.
     """
-    here = [clients_of(plan, data, h.drop) for plan in plans]
-    losses = iter([plan.get("loss", np.nan) for plan, clients in zip(plans, here) if clients])
+    cohorts = [clients_of(plan, data, h.drop) for plan in plans]
+    losses = iter([plan.get("loss", np.nan) for plan, clients in zip(plans, cohorts) if clients])
     names, run = RUNS[algorithm]
     if getattr(h, "server", "") == "sgd":
         names = names[:1]  # Adam's moments
     h = settings(algorithm, with_learned(h, state["server"]), len(data["offsets"]) - 1, losses)
-    states = run(f, next(iter(state["server"].values())), filter(None, here), h)
+    states = run(f, next(iter(state["server"].values())), filter(None, cohorts), h)
     known = {n: x for n, x in state["server"].items() if n in " ".join(names).split()}
     now, out = {"server": known}, {}
-    for t, clients in enumerate(here):
+    for t, clients in enumerate(cohorts):
         now = name_state(names, next(states)) if clients else now
         out[str(t)] = now
     return out
@@ -307,16 +307,16 @@ def clients_of(plan: Values, data: Values, drop: bool) -> list[spec.Client]:
 def client_of(plan: Values, i: int, data: Values) -> spec.Client:
     """Return the i-th client of a plan, with its batches."""
     k = int(plan["clients"][i])
-    own = batch(data).rows(slice(*data["offsets"][k : k + 2]))
+    data_k = batch(data).rows(slice(*data["offsets"][k : k + 2]))
     rows = {role: rows[i] for role, rows in plan["rows"].items()}
-    steps = steps_of(own, rows, plan["steps"][i])
+    steps = steps_of(data_k, rows, plan["steps"][i])
     times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
-    return spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles)
+    return spec.Client(k, data_k, steps, int(plan["per_epoch"][i]), times, straggles)
 
 
-def steps_of(own: spec.Batch, rows: Values, S: int) -> list[tuple[spec.Batch, ...]]:
+def steps_of(data_k: spec.Batch, rows: Values, S: int) -> list[tuple[spec.Batch, ...]]:
     """Return the batches of each local step; a row of −1 is padding."""
-    drawn = [[own.rows(index[index >= 0]) for index in each] for each in rows.values()]
+    drawn = [[data_k.rows(index[index >= 0]) for index in each] for each in rows.values()]
     return list(zip(*drawn))[:S]
 
 
@@ -326,8 +326,10 @@ def name_state(names: tuple[str, ...], values: Any) -> dict[str, Any]:
     for name, value in zip(names, values if isinstance(values, tuple) else (values,)):
         first, *more = name.split()
         if first == "clients":
-            kept = {k: own if isinstance(own, tuple) else (own,) for k, own in value.items()}
-            out["clients"] = {k: dict(zip(more, own)) for k, own in kept.items()}
+            kept = {
+                k: kept_k if isinstance(kept_k, tuple) else (kept_k,) for k, kept_k in value.items()
+            }
+            out["clients"] = {k: dict(zip(more, kept_k)) for k, kept_k in kept.items()}
         elif first == "measured":
             out["measured"][more[0]] = np.mean(value)
         else:
@@ -348,18 +350,18 @@ def client(
     begun = any((server[name] != 0).any() for name in ("c", "t") if name in server)
     if client or begun or "theta" in server or algorithm == "fednova":
         raise NotImplementedError("the specification has no client alone that sends anything but w")
-    own, S = batch(data), len(next(iter(rows.values())))
+    data_k, S = batch(data), len(next(iter(rows.values())))
     algorithm, h = "fedavg" if algorithm in BY_SAMPLES else algorithm, with_learned(h, server)
     names, run = RUNS[algorithm]
     alone = settings(algorithm, h, 1, iter([np.nan]))
     if algorithm == "pfedme":
         alone.beta = 1.0  # the server's
-    one = [[spec.Client(0, own, steps_of(own, rows, S))]]
+    one = [[spec.Client(0, data_k, steps_of(data_k, rows, S))]]
     state = name_state(names, next(run(f, server["w"], iter(one), alone)))
     out: dict[str, Any] = {"upload": {"w": state["server"]["w"]}}
     if algorithm == "fedprox":
         w, penalty = out["upload"]["w"], state["measured"]["penalty"]
-        out |= {"gamma": state["measured"]["gamma"], "h": f(w, own) + penalty}
+        out |= {"gamma": state["measured"]["gamma"], "h": f(w, data_k) + penalty}
     return out
 
 

@@ -58,8 +58,8 @@ def measure_condition(
     floats, condition = [n for n, x in outputs.items() if np.asarray(x).dtype.kind == "f"], 1.0
     for sign in (1, -1):
         with np.errstate(all="ignore"):
-            near = f({n: x + sign * ways[n] for n, x in inputs.items()})
-            gaps = [difference(near.get(n, np.nan), outputs[n]) for n in floats]
+            moved = f({n: x + sign * ways[n] for n, x in inputs.items()})
+            gaps = [difference(moved.get(n, np.nan), outputs[n]) for n in floats]
         condition = float(np.max([condition, *(gap / STEP for gap in gaps)]))
     return condition
 

@@ -42,13 +42,13 @@ class Combination(NamedTuple):
     right: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        said = [f"yours is {sum_text(self.terms)}"]
+        lines = [f"yours is {sum_text(self.terms)}"]
         for term, c in self.right.items():
             if term not in self.terms:
-                said.append(f"{sum_text({term: c})} is missing")
+                lines.append(f"{sum_text({term: c})} is missing")
             elif self.terms[term] != c:
-                said.append(f"the coefficient of {term} should be {c}")
-        return "; ".join(said)
+                lines.append(f"the coefficient of {term} should be {c}")
+        return "; ".join(lines)
 
 
 def sum_text(terms: Mapping[str, str]) -> str:
@@ -82,9 +82,9 @@ def find_combination(
         return None
     if all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
         return None
-    terms = shared([own for own, _ in recorded])
+    terms = shared([values for values, _ in recorded])
     numbers = shared(
-        [{**own, **more} for (_, own), more in zip(recorded, known or [{}] * len(works))]
+        [{**values, **more} for (_, values), more in zip(recorded, known or [{}] * len(works))]
     )
     return combine(wrong, right, terms, numbers)
 
@@ -124,11 +124,15 @@ def combine(
             ]
             A = np.stack([column(xs) for xs in each], 1)
             x, *_ = np.linalg.lstsq(A, whole, rcond=None)
-            said = [tell(c, name, constants) for c, (name, _) in zip(x, some)]
-            if len(whole) > most + 1 and np.max(np.abs(A @ x - whole)) < EXACT and all(said):
-                parts = {t: c for (_, t), c in zip(some, said)}
+            coefficients = [tell(c, name, constants) for c, (name, _) in zip(x, some)]
+            if (
+                len(whole) > most + 1
+                and np.max(np.abs(A @ x - whole)) < EXACT
+                and all(coefficients)
+            ):
+                parts = {t: c for (_, t), c in zip(some, coefficients)}
                 line = line_of(parts, terms)
-                fits.append(((not line, sum(map(len, said))), Combination(parts, line)))
+                fits.append(((not line, sum(map(len, coefficients))), Combination(parts, line)))
         if fits:
             return min(fits, key=lambda fit: fit[0])[1]
     return None
@@ -169,12 +173,12 @@ def factors_of(numbers: Mapping[str, Sequence[float]]) -> tuple[dict[str, float]
     for name, xs in numbers.items():
         if not all(xs) or not np.all(np.isfinite(xs)) or set(xs) <= {1.0, -1.0}:
             continue
-        for own, power in ((name, 1), (f"{name}²", 2), (f"1/{name}", -1)):
+        for text, power in ((name, 1), (f"{name}²", 2), (f"1/{name}", -1)):
             cs = np.array(xs, float) ** power
             if len(set(xs)) == 1:
-                constants[own] = float(cs[0])
+                constants[text] = float(cs[0])
             elif not any(np.allclose(cs, other, 1e-9, 0) for other in factors.values()):
-                factors[own] = cs
+                factors[text] = cs
     return constants, factors
 
 
@@ -184,14 +188,14 @@ def tell(c: float, factor: str = "", constants: Mapping[str, float] | None = Non
     >>> tell(-0.5), tell(2, "alpha"), tell(0.1, "", {"alpha": 0.3, "l2": 0.1}), tell(0.123)
     ('-1/2', '2·alpha', 'l2', '')
     """
-    said = []
+    texts = []
     for name, x in {"": 1.0, **(constants or {})}.items():
         q = Fraction(c / x).limit_denominator(4)
         if 0 < abs(q.numerator) <= 8 and abs(c / x - q) < SIMPLE * abs(q):
             names = "·".join(filter(None, (name, factor)))
             text = f"{q}·{names}".replace("1·", "", abs(q) == 1) if names else str(q)
-            said.append((bool(name), abs(q.numerator) + q.denominator, text))
-    return min(said, default=(False, 0, ""), key=lambda one: one[:2])[2]
+            texts.append((bool(name), abs(q.numerator) + q.denominator, text))
+    return min(texts, default=(False, 0, ""), key=lambda one: one[:2])[2]
 
 
 def line_of(parts: Mapping[str, str], terms: Mapping[str, Sequence[Array]]) -> dict[str, str]:
@@ -271,7 +275,7 @@ def sums() -> list[dict[str, str]]:
     lines = (
         x for x in ast.walk(tree) if isinstance(x, ast.Assign | ast.Return) and x.lineno in TRACED
     )
-    return [own for x in lines if x.value and len(own := dict(split_sum(x.value))) > 1]
+    return [terms for x in lines if x.value and len(terms := dict(split_sum(x.value))) > 1]
 
 
 def split_sum(node: ast.expr, sign: int = 1) -> Iterator[tuple[str, str]]:
@@ -293,5 +297,7 @@ def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return the values in all situations of what each of them has."""
     first, *rest = records
     return {
-        text: [own[text] for own in records] for text in first if all(text in own for own in rest)
+        text: [values[text] for values in records]
+        for text in first
+        if all(text in values for values in rest)
     }

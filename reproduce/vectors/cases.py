@@ -98,7 +98,7 @@ SUBJECTS = {
     "pfedme": ("pfedme alg.1", "steps of w along λ(w − θ̃)"),
 }
 #: Those beyond the five papers: one family of models is enough for them.
-BEYOND = (
+FURTHER_ALGORITHMS = (
     "scaffold", "apfl-deng", "feddyn", "fedadagrad", "fedyogi", "fedadam", "fedavgm", "fednova",
     "pfedme",
 )  # fmt: skip
@@ -264,9 +264,9 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
         about="the meta-gradient through three inner steps",
     )  # fmt: skip
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
-        own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
+        start = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
         yield meta_case(
-            f"{variant}-three-steps", variant, UNEVEN, own | dict(zip(INPUTS[variant][-2:], (S, Q))),
+            f"{variant}-three-steps", variant, UNEVEN, start | dict(zip(INPUTS[variant][-2:], (S, Q))),
             hyper={"inner_steps": 3}, about=SUBJECTS[variant][1] + ", three inner steps",
         )  # fmt: skip
     for name, model in UNBIASED.items():
@@ -279,9 +279,9 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
     model = Logistic(2, 5, l2=0.3)
     empty, Q = draw_batch(source, model, 0), draw_batch(source, model, 7)
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
-        own = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
+        start = {"theta": w} | ({"alpha": alpha} if variant == "fedmeta-sgd" else {})
         yield meta_case(
-            f"{variant}-empty", variant, model, own | dict(zip(INPUTS[variant][-2:], (empty, Q))),
+            f"{variant}-empty", variant, model, start | dict(zip(INPUTS[variant][-2:], (empty, Q))),
             about="an empty support set: the inner step is along the L2 term alone",
         )  # fmt: skip
 
@@ -327,7 +327,7 @@ def round_cases() -> Iterator[Case]:
             continue
         steps = {"steps": 2} if algorithm.startswith("per-fedavg") else None
         for family, model in FAMILIES.items():
-            if family != "mlp" and algorithm in BEYOND:
+            if family != "mlp" and algorithm in FURTHER_ALGORITHMS:
                 continue
             rounds = 3 if family == "mlp" else 1
             losses = [3.0, 2.0, 1.0][:rounds] if algorithm == "apfl" else []

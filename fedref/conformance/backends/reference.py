@@ -156,7 +156,7 @@ class Reference:
         """Return one client's round: its parameters after every step, its upload, its state."""
         it, made = algorithm_of(algorithm, hyper), build_model(model)
         sent = it.download(serialise.load_server(it, made, server))
-        own = serialise.load_client_state(it, client)
+        kept = serialise.load_client_state(it, client)
         S, n = len(next(iter(rows.values()))), len(data["y"])
         dtype, codes = serialise.dtype_of(server), made.inputs == "codes"
         local_data = LocalData(
@@ -166,7 +166,7 @@ class Reference:
         )  # fmt: skip
 
         def local_after(t: int) -> Any:
-            return run_client(it, made, sent, own, local_data._replace(steps=np.array([t])), 0)
+            return run_client(it, made, sent, kept, local_data._replace(steps=np.array([t])), 0)
 
         out: dict[str, Any] = {}
         if "S" not in rows:
@@ -177,7 +177,7 @@ class Reference:
             args = (made, local, sent.w, everything())
             out["gamma"] = fedprox.inexactness(*args, mu=sent.mu)
             out["h"] = fedprox.objective(*args, mu=sent.mu)
-        result = it.finish(made, sent, local, own, everything)
+        result = it.finish(made, sent, local, kept, everything)
         out["upload"] = serialise.dump_upload(it, result.upload)
         if result.client_state is not None:
             out["client"] = serialise.dump_state(result.client_state, dtype)
@@ -214,7 +214,7 @@ class Reference:
         source = Source(data["X"], data["y"], vocabulary=vocabulary)
         federation = Federation(source, Part(rows, data["offsets"]), nobody)
         clients = {
-            k: serialise.load_client_state(it, own) for k, own in state.get("clients", {}).items()
+            k: serialise.load_client_state(it, kept) for k, kept in state.get("clients", {}).items()
         }
         before = State(serialise.load_server(it, made, state["server"]), clients)
 
@@ -228,9 +228,9 @@ class Reference:
         after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
         out: dict[str, Any] = {}
         if sent:
-            here = participants(it, drawn)
+            keeps = participants(it, drawn)
             cohort = Cohort(
-                drawn.clients[here], drawn.counts[here], drawn.sizes[here], federation.clients
+                drawn.clients[keeps], drawn.counts[keeps], drawn.sizes[keeps], federation.clients
             )
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= weights(it, cohort, dtype)
@@ -238,7 +238,7 @@ class Reference:
         if it.watches_loss and "loss" in plan:
             server = it.observe_loss(server, float(plan["loss"]))
         out["server"] = serialise.dump_state(server, dtype)
-        out["clients"] = {k: serialise.dump_state(own, dtype) for k, own in after.clients.items()}
+        out["clients"] = {k: serialise.dump_state(kept, dtype) for k, kept in after.clients.items()}
         return out
 
     def evaluate(
@@ -248,8 +248,8 @@ class Reference:
         """Return one client's tested model, and its mean loss (without L2) on each test batch."""
         it, made = algorithm_of(algorithm, hyper), build_model(model)
         sent = it.download(serialise.load_server(it, made, server))
-        own = serialise.load_client_state(it, client)
-        w = it.personalised_params(made, sent, own, serialise.build_batch(D))
+        kept = serialise.load_client_state(it, client)
+        w = it.personalised_params(made, sent, kept, serialise.build_batch(D))
         losses = [made.sample_losses(w, Batch(T["X"], T["y"])).mean() for T in tests]
         return {"w": w, "losses": np.array(losses, w.dtype)}
 
