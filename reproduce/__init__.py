@@ -23,7 +23,7 @@ from fedref.boundary.files import claim_folder, write_atomically
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import Run
 from reproduce import cells, pages, pictures, runs
-from reproduce.claims import judge_claims
+from reproduce.claims import decide_claims
 from reproduce.runs import read_spec, report_names
 from reproduce.writing import duration, write_csv
 
@@ -83,7 +83,7 @@ def reproduce(
         found = report(name, spec, results, base, folder, data_dir)
         message(f"{name}: {folder / 'README.md'}")
         if quick:
-            asked = (j for j in judge_claims(spec, found) if cells.fits(j.place, j.claim.quick))
+            asked = (j for j in decide_claims(spec, found) if cells.fits(j.place, j.claim.quick))
             wrong = [j for j in asked if not j.has_direction]
             failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
         else:

@@ -19,7 +19,8 @@ LEVEL, ROUNDING = 0.95, 1e-9
 HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided", "not judged"
 #: Against a size that is ours, where the paper has a word.
 SMALLER, LARGER = "smaller than our size", "larger than our size"
-WHOLE = ("clients", "samples")  # quantities that are whole numbers
+#: Quantities that are whole numbers.
+WHOLE_NUMBERS = "clients", "samples"
 #: Of a group of rows: what they share, as the rule and how it is printed; or each field by itself.
 PARTS = ("is", "page")
 VERDICTS = (HOLDS, CONTRADICTED, SMALLER, LARGER, UNDECIDED, NOT_JUDGED)
@@ -75,7 +76,7 @@ class Claim(NamedTuple):
     quick: Sequence[str] = ()
 
     @property
-    def is_judged(self) -> bool:
+    def is_decided(self) -> bool:
         return bool(self.quantity) and (self.above > -np.inf or self.below < np.inf)
 
     @property
@@ -136,7 +137,7 @@ class Finding(NamedTuple):
         return CONTRADICTED if against > margin else SMALLER
 
 
-class Judgement(NamedTuple):
+class Decision(NamedTuple):
     """One claim in one place, or in all settings of its data."""
 
     claim: Claim
@@ -207,7 +208,7 @@ def claim_of(fields: Mapping[str, Any]) -> Claim:
     return Claim(**known)
 
 
-def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
+def decide_claims(spec: Spec, cells: Cells) -> list[Decision]:
     """Return what is measured of every claim and number in every place that it is about."""
     return [
         one
@@ -217,7 +218,7 @@ def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
     ]
 
 
-def decide_claim(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
+def decide_claim(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Decision]:
     """Yield the judgement of one claim in every place where its methods were measured."""
     groups: dict[str, list[Place]] = {}
     for place in cells.places_at(claim.at):
@@ -227,7 +228,7 @@ def decide_claim(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
     every = list(chain(*found.values()))
     for where, places in groups.items():
         pooled = [f._replace(pooled=pool(f, every, claim.margin == "seeds")) for f in found[where]]
-        yield Judgement(claim, where, pooled, why_not(claim, spec, cells, places[0]))
+        yield Decision(claim, where, pooled, why_not(claim, spec, cells, places[0]))
 
 
 def find(claim: Claim, spec: Spec, cells: Cells, places: Sequence[Place]) -> Iterator[Finding]:
@@ -240,7 +241,7 @@ def find(claim: Claim, spec: Spec, cells: Cells, places: Sequence[Place]) -> Ite
         x = value(claim, cells, place, label, spec) if of_rule else cells.get(place, name, quantity)
         if x is not None:
             least = None if claim.margin == "none" else cells.margin(place, claim.margin)
-            digits = 0 if quantity in WHOLE else claim.digits
+            digits = 0 if quantity in WHOLE_NUMBERS else claim.digits
             yield Finding(place, name, quantity, x, least, digits, judged)
 
 
@@ -328,11 +329,11 @@ def difference_name(method: str, to: Sequence[str], claim: Claim) -> str:
 # ---- all together --------------------------------------------------------------------------------
 
 
-def count_verdicts(judged: Sequence[Judgement]) -> Counter[str]:
+def count_verdicts(judged: Sequence[Decision]) -> Counter[str]:
     return Counter(one.verdict for one in judged)
 
 
-def verdict_words(judged: Sequence[Judgement], of: str = " ") -> str:
+def verdict_words(judged: Sequence[Decision], of: str = " ") -> str:
     """Return "holds for 2 of 3" of a single place, "holds 3, undecided 1" of several."""
     counts = count_verdicts(judged)
     if len(judged) == 1:

@@ -18,7 +18,7 @@ import numpy as np
 
 from reproduce import claims
 from reproduce.cells import Cells, Place, fits, place_name, read_cells
-from reproduce.claims import UNDECIDED, VERDICTS, Claim, Finding, Judgement, judge_claims, name_of
+from reproduce.claims import UNDECIDED, VERDICTS, Claim, Decision, Finding, decide_claims, name_of
 from reproduce.runs import PAPERS, Spec, read_spec, report_names
 from reproduce.writing import Values, markdown, show_number, show_values
 
@@ -32,7 +32,7 @@ def make_page(name: str, spec: Spec, out: Path) -> str:
     parts = {
         f"table {key}": make_table(spec, cells, t) for key, t in spec.get("tables", {}).items()
     }
-    parts["claims"] = claims_table(judge_claims(spec, cells))
+    parts["claims"] = claims_table(decide_claims(spec, cells))
     text = fill((PAPERS / f"{name}.md").read_text("utf-8"), parts)
     with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
         made = markdown(list(csv.reader(file)), left=4)
@@ -129,10 +129,10 @@ def is_within(x: Values, others: Sequence[Values | None], least: float) -> bool:
 # ---- claims on a report's page -------------------------------------------------------------------
 
 
-def claims_table(judged: Sequence[Judgement]) -> str:
+def claims_table(judged: Sequence[Decision]) -> str:
     """Return a row for every claim and place: what was measured, the limits, the verdict."""
     rows = [["claim", "place", "ours ±", "limit; margin", "verdict"]]
-    for claim, group in groupby((j for j in judged if j.claim.is_judged), key=lambda j: j.claim):
+    for claim, group in groupby((j for j in judged if j.claim.is_decided), key=lambda j: j.claim):
         what = claim.what
         for one in group:
             why = f": {one.why_not}" if one.why_not else ""
@@ -141,7 +141,7 @@ def claims_table(judged: Sequence[Judgement]) -> str:
     return markdown(rows, left=5)
 
 
-def show_findings(one: Judgement) -> str:
+def show_findings(one: Decision) -> str:
     """Return the numbers of one claim in one place: judged, and beside it the others."""
     text = ", ".join(words(one, f) for f in one.decisive)
     text += f" {one.claim.unit}" if one.claim.unit else ""
@@ -149,7 +149,7 @@ def show_findings(one: Judgement) -> str:
     return f"{text}; beside it {beside}" if beside else text
 
 
-def words(one: Judgement, f: Finding) -> str:
+def words(one: Decision, f: Finding) -> str:
     """Return a number, after what it is of where the claim has several."""
     label = f.method if len(one.claim.of) > 1 or not f.judged else ""
     label = f.quantity if f.quantity in one.claim.also else label
@@ -157,7 +157,7 @@ def words(one: Judgement, f: Finding) -> str:
     return " ".join(filter(None, [label, where, show_values(f.values, f.digits)]))
 
 
-def limits(one: Judgement) -> str:
+def limits(one: Decision) -> str:
     """Return the limits of a claim, and the margin of each of its numbers."""
     pairs = (("above", one.claim.above), ("below", one.claim.below))
     texts = (f"{word} {x:g}".replace("-", "−") for word, x in pairs if abs(x) < np.inf)
@@ -181,11 +181,11 @@ def make_claims(out: Path) -> str:
     titles, judged = {}, []
     for name in report_names():
         spec, path = read_spec(name), out / name / "cells.csv"
-        own = judge_claims(spec, read_cells(path)) if path.exists() else []
+        own = decide_claims(spec, read_cells(path)) if path.exists() else []
         titles[name] = spec["title"]
         for claim in claims.claims_of(spec):
             home, mine = claim.belongs or name, [one for one in own if one.claim == claim]
-            judged += [(home, one) for one in mine if claim.is_judged]
+            judged += [(home, one) for one in mine if claim.is_decided]
             cells = cells_of(spec, claim, mine, f"({name}/README.md)", path.exists())
             rows[home].append([claim.what + footnotes(spec, claim, mine), *cells])
     heads = ["claim or number", "paper", "ours ±", "seeds, places", "verdict"]
@@ -194,7 +194,7 @@ def make_claims(out: Path) -> str:
     return fill((PAPERS / "claims.md").read_text("utf-8"), parts)
 
 
-def footnotes(spec: Spec, claim: Claim, judged: Sequence[Judgement]) -> str:
+def footnotes(spec: Spec, claim: Claim, judged: Sequence[Decision]) -> str:
     """Return the marks of a row's notes, and of those on its data."""
     places = [place_name(f.place) for one in judged for f in one.findings]
     data = spec.get("data-notes", {}).items()
@@ -203,7 +203,7 @@ def footnotes(spec: Spec, claim: Claim, judged: Sequence[Judgement]) -> str:
 
 
 def cells_of(
-    spec: Spec, claim: Claim, own: Sequence[Judgement], page: str, there: bool
+    spec: Spec, claim: Claim, own: Sequence[Decision], page: str, there: bool
 ) -> list[str]:
     """Return the cells of a row from *paper* on."""
     paper, found = claim.paper, [f for one in own for f in one.findings]
@@ -212,7 +212,7 @@ def cells_of(
         return [paper or "–", "–", "–", why]
     if claim.shows:
         return [paper or "–", claim.shows, "–", f"[shown]{page}"]
-    if not claim.is_judged:
+    if not claim.is_decided:
         known = (paper_number(spec, f.place, f.method, f.quantity) for f in found)
         numbers = ", ".join(f"{x:.10g}" for x in known if x is not None)
         texts = ", ".join(show_values(f.values, f.digits) for f in found)
@@ -222,7 +222,7 @@ def cells_of(
     return [paper or "–", ours(own), seeds, f"[{claims.verdict_words(own)}]{page}{apart}"]
 
 
-def ours(judged: Sequence[Judgement]) -> str:
+def ours(judged: Sequence[Decision]) -> str:
     """Return what was measured: each value, or the smallest and the largest of many."""
     values = [f for one in judged for f in one.decisive]
     if len(values) > LISTED:
@@ -244,7 +244,7 @@ def seeds_of(found: Sequence[Finding]) -> str:
     return f"{' or '.join(map(str, seeds)) or 'no'} {'seed' if seeds == [1] else 'seeds'}"
 
 
-def counts(found: Sequence[tuple[str, Judgement]]) -> str:
+def counts(found: Sequence[tuple[str, Decision]]) -> str:
     """Return how many judgements there are, how they come out, and what is not counted."""
     counted = [(paper, one) for paper, one in found if not one.claim.apart]
     holds = Counter(paper for paper, one in counted if one.verdict == claims.HOLDS)
@@ -258,7 +258,7 @@ def counts(found: Sequence[tuple[str, Judgement]]) -> str:
     )
 
 
-def all_verdicts(judged: Sequence[Judgement]) -> str:
+def all_verdicts(judged: Sequence[Decision]) -> str:
     """Return how often each verdict is there: "holds 88, contradicted 16 ..."."""
     each = claims.count_verdicts(judged)
     return ", ".join(f"{v} {each[v]}" for v in VERDICTS)
@@ -272,7 +272,7 @@ class Headline(NamedTuple):
 
     row: Mapping[str, str]
     spec: Spec
-    judged: Sequence[Judgement]
+    judged: Sequence[Decision]
 
     @property
     def claim(self) -> Claim:
@@ -301,12 +301,12 @@ def headline_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def read_headlines(out: Path) -> tuple[list[Headline], list[Judgement]]:
+def read_headlines(out: Path) -> tuple[list[Headline], list[Decision]]:
     """Return the headline claims, judged on OUT/NAME/cells.csv, and all judgements of their papers."""
-    found, every = list[Headline](), list[Judgement]()
+    found, every = list[Headline](), list[Decision]()
     for name, own in groupby(headline_rows(), key=lambda row: row["report"]):
         spec = read_spec(name)
-        judged = judge_claims(spec, read_cells(out / name / "cells.csv"))
+        judged = decide_claims(spec, read_cells(out / name / "cells.csv"))
         for row in own:
             mine = [one for one in judged if one.claim.what.startswith(row["claim"])]
             found.append(Headline(row, spec, [j for j in mine if j.claim == mine[0].claim]))
@@ -314,14 +314,14 @@ def read_headlines(out: Path) -> tuple[list[Headline], list[Judgement]]:
     return found, every
 
 
-def make_readme(found: Sequence[Headline], every: Sequence[Judgement]) -> str:
+def make_readme(found: Sequence[Headline], every: Sequence[Decision]) -> str:
     """Return papers/README.md with its table of headline claims, and the counts of all."""
     rows = [["claim", "paper", "ours ±", "verdict"]]
     for title, own in groupby(found, key=lambda one: one.spec["headline"]):
         group = list(own)
         rows.append([f"{title}: [page](results/{group[0].row['report']}/README.md)", "", "", ""])
         rows += [one.table_row for one in group]
-    counted = [j for j in every if j.claim.is_judged and not j.claim.apart]
+    counted = [j for j in every if j.claim.is_decided and not j.claim.apart]
     said = f"{len(counted)} judgements: {all_verdicts(counted)}."
     parts = {"headlines": markdown(rows), "counts": said}
     return fill((PAPERS / "README.md").read_text("utf-8"), parts)

@@ -28,7 +28,7 @@ from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
 OURS = ("fedref", "floor", "no-derivatives")
-TURNS, QUICK_TURNS = 11, 2
+REPETITIONS, QUICK_REPETITIONS = 11, 2
 #: Where float32 rounds differently in each, results may differ by more than in float64.
 AGREE = {"float32": 1e-2, "float64": 1e-9}
 
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def report(out: Path, quick: bool) -> dict[str, str]:
-    turns = QUICK_TURNS if quick else TURNS
+    turns = QUICK_REPETITIONS if quick else REPETITIONS
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     rows: list[Row] = []
     for used in [[cores[-1]]] + [cores] * (len(cores) > 1):

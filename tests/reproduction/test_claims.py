@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from reproduce.cells import Cell, Cells, read_cells, write_cells
-from reproduce.claims import Finding, difference_name, judge_claims, pool, value, verdict_words
+from reproduce.claims import Finding, decide_claims, difference_name, pool, value, verdict_words
 from reproduce.claims import claim_of as claim_of_fields
 from reproduce.writing import Values, show_number, show_values, values_of
 
@@ -30,7 +30,7 @@ def cells(**found: Any) -> Cells:
 
 
 def verdict(claim: dict[str, Any], **found: Any) -> str:
-    return verdict_words(judge_claims(spec(**claim), cells(**found)))
+    return verdict_words(decide_claims(spec(**claim), cells(**found)))
 
 
 UP, DOWN, FLAT, THREE = [1, 1], [-1, -1], [0, 0], ["a", "b", "c"]
@@ -85,7 +85,7 @@ def test_the_deviation_is_pooled_over_places_with_its_own_t() -> None:
     each = {("D", "1"): [0.0, 2.0, 4.0], ("D", "2"): [5.0, 6.0, 7.0], ("E", ""): [1.0, 1.0]}
     found = Cells([Cell(p, "A", "q", values_of(x)) for p, x in each.items()])
     for margin, df, var in (("rows", 5, 10 / 5), ("seeds", 4, 10 / 4)):
-        margins = [j.findings[0].margin for j in judge_claims(spec(above=0, margin=margin), found)]
+        margins = [j.findings[0].margin for j in decide_claims(spec(above=0, margin=margin), found)]
         t = stats.t.ppf(0.975, df) * np.sqrt(var)
         other = t / np.sqrt(2) if margin == "rows" else 1e-9  # a loss: on its own data alone
         assert margins == pytest.approx([t / np.sqrt(3), t / np.sqrt(3), other])
@@ -95,13 +95,13 @@ def test_where_there_is_no_effect_both_sides_are_as_rare_and_at_their_level() ->
     rng, counts = np.random.default_rng(0), Counter[str]()
     for _ in range(2000):
         x = {m: rng.normal(size=3) for m in "ABC"}
-        counts[judge_claims(spec(above=0, of=["a", "b", "c"]), cells(**x))[0].verdict] += 1
-        counts[f"one {judge_claims(spec(above=0), cells(A=x['A']))[0].verdict}"] += 1
+        counts[decide_claims(spec(above=0, of=["a", "b", "c"]), cells(**x))[0].verdict] += 1
+        counts[f"one {decide_claims(spec(above=0), cells(A=x['A']))[0].verdict}"] += 1
     assert max(counts["holds"], counts["contradicted"]) < 20
     numbers = [rng.normal(size=3) for _ in range(6000)]
     claim = spec(above=0, of=["a", "b", "c"], together=True)
     three = [cells(**dict(zip("ABC", numbers[i : i + 3]))) for i in range(0, 6000, 3)]
-    against = sum(judge_claims(claim, each)[0].verdict == "contradicted" for each in three)
+    against = sum(decide_claims(claim, each)[0].verdict == "contradicted" for each in three)
     assert 25 < against < 75  # 2.5 % of 2000: one of three on this side, at 95 % for all of them
     assert 65 < counts["one holds"] + counts["one contradicted"] < 135  # 5 % of 2000
 
@@ -113,9 +113,9 @@ def test_settings_are_set_beside_each_other() -> None:
         ("α = 2 → α = 1", {"D, τ = 4, α = 2": 2.0}),
         ("τ = 4, α = 1", {"D, τ = 4, α = 2": 2.0, "D, τ = 8, α = 2": 3.0}),
     ):
-        judged = judge_claims(spec(above=0, start=start), found)
+        judged = decide_claims(spec(above=0, start=start), found)
         assert {j.place: j.decisive[0].values.mean for j in judged} == expected
-    (one,) = judge_claims(spec(above=0, together=True, at=["*α = 2"]), found)
+    (one,) = decide_claims(spec(above=0, together=True, at=["*α = 2"]), found)
     assert [f.place[1] for f in one.decisive] == ["τ = 4, α = 2", "τ = 8, α = 2"]
 
 
@@ -125,7 +125,7 @@ def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider() -> 
     kept = Values(np.zeros(0), 0.02, 0.004, 3)
     found = Cells([Cell(("D", ""), name, "q", kept)])
     assert value(claim, found, ("D", ""), "a", METHODS) == kept
-    ((one,),) = (j.findings for j in judge_claims(spec(above=0, to="b"), found))
+    ((one,),) = (j.findings for j in decide_claims(spec(above=0, to="b"), found))
     assert one.margin == pytest.approx(stats.t.ppf(0.975, 2) * (0.004 + 0.005) / np.sqrt(3) + 0.005)
     both = Cells([Cell(("D", ""), m, "q", kept) for m in "AB"])
     unknown = value(claim, both, ("D", ""), "a", METHODS)  # not to be said of rounded numbers

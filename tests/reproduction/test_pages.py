@@ -10,7 +10,7 @@ import pytest
 from fedref.lab.experiments.unit import units
 from reproduce import default_out, pages
 from reproduce.cells import data_of, derive_cells, fits, read_cells
-from reproduce.claims import claims_of, judge_claims
+from reproduce.claims import claims_of, decide_claims
 from reproduce.quantities import CHOICES, QUANTITIES
 from reproduce.runs import PAPERS, compose_experiments, read_spec, report_names
 
@@ -43,7 +43,7 @@ def test_every_pattern_finds_a_place_and_every_claim_is_measured_somewhere(name:
     ]
     patterns = [p for c in claims for p in c.at] + [p for w in wanted for p in w.get("at", [])]
     assert [p for p in patterns if not found.places_at([p])] == []
-    judged = {one.claim.what for one in judge_claims(spec, found) if one.findings}
+    judged = {one.claim.what for one in decide_claims(spec, found) if one.findings}
     assert {c.what for c in claims if c.quantity} == judged
     assert all(sum(map(bool, (c.quantity, c.shows, c.because))) == 1 for c in claims)
 
@@ -87,7 +87,9 @@ def test_every_note_is_written_and_used() -> None:
 
 def test_the_judgements_are_those_of_the_results_as_they_were_committed() -> None:
     """228 that count and 79 that do not; a change of the rule or of a claim would move them."""
-    judged = [one for n in NAMES for one in judge_claims(SPECS[n], CELLS[n]) if one.claim.is_judged]
+    judged = [
+        one for n in NAMES for one in decide_claims(SPECS[n], CELLS[n]) if one.claim.is_decided
+    ]
     counted = Counter(one.verdict for one in judged if not one.claim.apart)
     sizes = {"smaller than our size": 2, "larger than our size": 7}
     assert counted == {"holds": 88, "contradicted": 16, "undecided": 89, "not judged": 26, **sizes}
