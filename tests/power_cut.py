@@ -2,6 +2,11 @@
 
 As POSIX allows: any change of a name may be missing until its folder is synced, and a rename may leave
 both names or neither. Data that were not synced are kept, dropped, cut or zeroed.
+
+Why a model of our own. README promises that a run which was cut off from its power goes on to the same
+bytes, and no test can pull a plug: a killed process leaves all that it has written, so a missing sync never
+shows. Here every write, rename and sync of a command is recorded, and each disk that could be left after any
+of them is made and resumed from. Packages that do this record a block device, as root; this needs a folder.
 """
 
 import json

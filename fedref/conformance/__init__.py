@@ -67,8 +67,7 @@ The inputs of each variant of `meta_gradient`, and the required outputs:
                 steps. If nobody takes part the state does not change
     evaluate    if D is given, `inner_steps` steps on it (1 if hyper has none) of size α (Meta-SGD: the
                 server's), with the L2 term; FedMAML with `evaluate` "theta1": θ′, not adapted; APFL: the
-                client's w_S ⊙ σ(a) + w_k. Then the mean loss on
-                each test batch, without the L2 term
+                client's w_S ⊙ σ(a) + w_k. Then the mean loss on each test batch, without the L2 term
 
 **Promised** until the version in index.json changes: the names, shapes and meaning above; the names in
 the vectors; `fedref.sampling` (`Plan`, `make_plan` and its streams of random numbers), `fedref.rounds`
