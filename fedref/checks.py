@@ -38,14 +38,14 @@ use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_er
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import spec, tree
 from fedref.boundary.errors import tell_error
-from fedref.conformance import suite
+from fedref.conformance import naming, suite
 from fedref.judge.answer import batch, risk_of
 from fedref.judge.case import Case
 from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
@@ -534,8 +534,11 @@ def check_rounds(
 def _grade_rounds(
     algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any
 ) -> tuple[Report, bool]:
-    """Return the report on a trace, and whether it counts: not where states are all 0, rounding alone, or
-    at a kink."""
+    """Return the report on a trace, and whether it counts.
+
+    It does not where states are all 0, rounding alone, or at a kink. Where it decides, the bound is that of
+    a right answer whose condition is as measured.
+    """
     stacks = (False,) if algorithm.stops_early else (False, True)
     runs = {stack: list(_rounds_of(trace, stack)) for stack in stacks}
     names = [list(tree.flatten(state.server)) for state in runs[False]]
@@ -549,6 +552,11 @@ def _grade_rounds(
         theirs = generator(f(trace.model), moved.get("w", trace.w), filter(None, rounds))
         return name_states([next(theirs) if clients else None for clients in rounds])
 
+    @cache
+    def condition() -> float:
+        inputs = {n: x for n in ("w", "X") if (x := getattr(trace, n)).dtype.kind == "f"}
+        return measure_condition(expect, inputs, want)
+
     try:
         want = expect({})
     except StopIteration:
@@ -559,9 +567,7 @@ def _grade_rounds(
         got = name_states([(*tree.leaves(s.server), s.clients) for s in run])
         result, clear = suite.grade(suite.Answer(got), case), is_clear(*got.values())
         if result.status == suite.FAILED and is_clear(*want.values()):
-            inputs = {n: x for n in ("w", "X") if (x := getattr(trace, n)).dtype.kind == "f"}
-            condition = measure_condition(expect, inputs, want)
-            graded = suite.grade_again(case, result, "float64", condition)
+            graded = suite.grade_again(case, result, "float64", condition())
             clear, result = graded is not None, graded.result if graded else result
             bounds += [graded.case.tolerance["float64"]] if graded else []
         if result.status == suite.FAILED:
@@ -580,11 +586,9 @@ def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:
 
 def _report_on(result: suite.Result, case: Case, got: Mapping[str, Any], stack: bool) -> Report:
     """Report the first part of a state that is not what the generator yields, with evidence."""
-    from fedref.conformance.naming import describe  # it reads the known mistakes
-
     name, want = result.output, case.outputs[result.output]
     where = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
-    if evidence := describe(result, case, "float64").evidence:
+    if evidence := naming.describe(result, case, "float64").evidence:
         where += f"; {evidence.replace('what is right', 'what is expected')}"
     error = difference(got.get(name, np.nan), want)
     return Report(error, bound=case.tolerance["float64"], where=where)

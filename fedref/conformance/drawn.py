@@ -20,11 +20,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, serialise, suite, vectors
-from fedref.conformance.shrinking import (
-    TimeIsUp,
-    drawn,
-    smallest,
-)  # it says so if Hypothesis is missing
+from fedref.conformance.shrinking import TimeIsUp, drawn, smallest  # says if Hypothesis is missing
 from fedref.conformance.sources import SUBJECTS, NumPySource, draw_case
 from fedref.conformance.suite import Graded, grade_drawn
 from fedref.judge import Case, answer, trace

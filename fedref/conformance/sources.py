@@ -33,6 +33,8 @@ from fedref.sampling import PADDING, Plan
 #: Step sizes and weights of penalties, which are not 0.
 RATES = 1.0, 0.5, 0.25, 0.75, 2.0
 BOTH, L2 = (False, True), (0.0, 0.5)
+#: The batch size of drawn steps.
+B = 2
 
 
 class RandomSource(Protocol):
@@ -216,13 +218,13 @@ def draw_plan(
     """
     clients = [k for k in range(len(sizes)) if source.choose((True, True, False))] or [0]
     steps = [1 if "S" in roles else source.choose(up_to(2)) for _ in clients]
-    rows = {role: np.full((len(clients), max(steps), 2), PADDING) for role in roles}
+    rows = {role: np.full((len(clients), max(steps), B), PADDING) for role in roles}
     for i, k in enumerate(clients):
         for role in roles:
             for t in range(steps[i]):
                 left = list(range(sizes[k]))
                 least = 0 if role in ("S", "S of D") else 1
-                for j in range(source.choose(range(least, 1 + min(2, sizes[k])))):
+                for j in range(source.choose(range(least, 1 + min(B, sizes[k])))):
                     rows[role][i, t, j] = source.choose(left)
                     left.remove(rows[role][i, t, j])
     counts, epoch = ([source.choose((1, 2)) for _ in clients] for _ in range(2))
@@ -282,8 +284,8 @@ class Trace(NamedTuple):
         data = {"X": self.X, "y": self.y, "offsets": self.offsets}
         state = {"server": serialise.dump_state(start, np.float64) | server}
         inputs = {"state": state, "data": data, "plans": plans}
-        B = next(iter(self.plans[0].rows.values())).shape[-1]
-        return make_case("round", self.model, inputs, name, asdict(self.algorithm) | {"B": B})
+        width = next(iter(self.plans[0].rows.values())).shape[-1]
+        return make_case("round", self.model, inputs, name, asdict(self.algorithm) | {"B": width})
 
 
 def draw_trace(
@@ -326,6 +328,13 @@ def draw_offered(source: RandomSource, name: str, call: str) -> Any:
     if "inner_steps" in schema(kind):
         fixed["inner_steps"] = source.choose((1, 2, 3))
     return draw_algorithm(source, kind, **fixed)
+
+
+def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of an algorithm's hyperparameters that a case of its meta-gradient has."""
+    names = ["alpha", "beta" if variant.startswith("per-fedavg") else "inner_steps"]
+    names += ["delta"] if variant == "per-fedavg-hf" else []
+    return {name: hyper[name] for name in names}
 
 
 def draw_meta_gradient(
@@ -444,14 +453,7 @@ def draw_case(source: RandomSource, call: str, name: str, *families: str) -> Cas
     if call in DERIVATIVES:
         return make_case(call, model, DERIVATIVES[call](source, model))
     algorithm = draw_offered(source, name.removesuffix("-steps"), call)
-    inputs = OTHERS[call](source, model, algorithm, name)
-    return make_case(call, model, inputs, name, hyper_of(call, name, algorithm))
-
-
-def hyper_of(call: str, name: str, algorithm: Any) -> dict[str, Any]:
-    """Return the hyperparameters that a backend gets: of a meta-gradient, those of its formula."""
-    hyper = asdict(algorithm) | ({"B": 2} if call == "client" else {})
-    if call != "meta_gradient":
-        return hyper
-    names = ("alpha", "beta") if name.startswith("per-fedavg") else ("alpha", "inner_steps")
-    return {key: hyper[key] for key in (*names, *("delta",) * (name == "per-fedavg-hf"))}
+    inputs, hyper = OTHERS[call](source, model, algorithm, name), asdict(algorithm) | {"B": B}
+    if call == "meta_gradient":
+        hyper = hyper_of_meta_gradient(name, hyper)
+    return make_case(call, model, inputs, name, hyper)

@@ -13,7 +13,13 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
-from fedref.conformance.sources import NumPySource, draw_batch, draw_meta_gradient, draw_start
+from fedref.conformance.sources import (
+    NumPySource,
+    draw_batch,
+    draw_meta_gradient,
+    draw_start,
+    hyper_of_meta_gradient,
+)
 from fedref.judge.answer import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
@@ -150,11 +156,7 @@ def make_case(
 def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter that the call needs, and B: a backend need know no default."""
     if call == "meta_gradient":
-        names: tuple[str, ...] = (
-            ("alpha", "beta") if algorithm.startswith("per-fedavg") else ("alpha", "inner_steps")
-        )
-        names += ("delta",) if algorithm == "per-fedavg-hf" else ()
-        return {name: hyper[name] for name in names}
+        return hyper_of_meta_gradient(algorithm, hyper)
     if not algorithm:
         return {}
     known = asdict(algorithm_of(algorithm, hyper))
