@@ -1,6 +1,7 @@
 """The hunt: each planted mistake can be found, and only by a test that the right algorithm passes."""
 
 import itertools
+from functools import cache
 
 import pytest
 
@@ -9,7 +10,6 @@ from fedref.boundary.errors import ConfigError
 from fedref.teach import exercises, hunt
 
 SIGN = "the penalty's sign is turned"
-SEED = next(seed for seed in itertools.count() if hunt.choose(seed) == SIGN)
 TEST = """
 LINE = {line}
 
@@ -25,14 +25,20 @@ def test_the_penalty_draws_to_the_server(mu, w):
 """
 
 
+@cache
+def files():
+    """The two files of a hunt for that mistake."""
+    return hunt.hunt_files(next(n for n in itertools.count() if hunt.choose(n) == SIGN))
+
+
 def judged(line, pull="mu * w"):
-    _, page = hunt.hunt_files(SEED).values()
+    _, page = files().values()
     text = page.partition("#: The number")[0] + TEST.format(line=line, pull=pull)
     return hunt.file_verdict(text, "test_suspect.py", exercises.EXERCISES)
 
 
 def wrong_line():
-    suspect = hunt.hunt_files(SEED)["suspect.py"].splitlines()
+    suspect = files()["suspect.py"].splitlines()
     return 1 + next(i for i, line in enumerate(suspect) if "f(w, D) - mu / 2" in line)
 
 
@@ -66,10 +72,10 @@ def test_what_is_not_found(line, pull, said):
 
 
 def test_a_hunt_s_files():
-    files = hunt.hunt_files(SEED)
-    assert "#" not in files["suspect.py"]
-    found, lines = hunt.file_verdict(files["test_suspect.py"], "test_suspect.py", {})
+    suspect, test = files().values()
+    assert "#" not in suspect
+    found, lines = hunt.file_verdict(test, "test_suspect.py", {})
     assert (found, lines[0]) == (False, "not found")
     assert not hunt.file_verdict('"""Hunt 3: x"""\nwhile True: pass', "t.py", {}, 0.3)[0]
     with pytest.raises(ConfigError, match="begins with no 'Exercise NAME:'"):
-        hunt.file_verdict(files["suspect.py"], "t.py", exercises.EXERCISES)
+        hunt.file_verdict(suspect, "t.py", exercises.EXERCISES)
