@@ -91,15 +91,16 @@ def hunt(seed: Annotated[int, Bounds(0)] = 0, *, out: Path | None = None) -> Non
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write files that do not exist yet. Raises ConfigError if one does."""
+    """Write files that do not exist yet. Raises ConfigError if one does, and then writes none."""
+    for path in texts:
+        with disk_errors(path):
+            if path.exists():
+                raise ConfigError(f"{path} exists: give another folder, or remove it")
     for path, text in texts.items():
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with path.open("x", encoding="utf-8") as file:
-                    file.write(text)
-            except FileExistsError:
-                raise ConfigError(f"{path} exists: give another folder, or remove it") from None
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
 
 
 def check(

@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     npz(folder / "halves.npz", y=np.arange(20) / 2)
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
-    for name in ("mine.json", "proximal.py", "suspect.py"):
+    for name in ("mine.json", "proximal.py", "test_suspect.py"):
         (folder / name).write_text("mine")
     (folder / "site").mkdir()
     for name in (".fedref-site", "index.html"):
