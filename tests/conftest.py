@@ -11,11 +11,8 @@ from fedref.lab import plots
 
 settings.register_profile("fedref", deadline=None, max_examples=25, print_blob=True)
 settings.register_profile("ci", settings.get_profile("fedref"), derandomize=True)
-unshrunk = {
-    "phases": (Phase.explicit, Phase.generate),
-    "database": None,
-}  # nobody reads the example
-settings.register_profile("mutation", settings.get_profile("ci"), **unshrunk)
+unshrunk = Phase.explicit, Phase.generate  # nobody reads the example
+settings.register_profile("mutation", settings.get_profile("ci"), phases=unshrunk, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
 
 

@@ -9,21 +9,12 @@ import pytest
 from mutation import ROOT, find_sources, mutants_of, read_equivalents
 
 #: Edits of each kind, as they end: branches, statements, results, names, operators, arguments.
-KINDS = (
-    "→ if not ",
-    "→ pass",
-    "→ return None",
-    "→ .*np.minimum",
-    "→ .* <= ",
-    "→ .* / ",
-    "→ .*D1",
-    "→ .*, 2",
-)
+KINDS = "if not ", "pass", "return None", ".*np.minimum", ".* <= ", ".* / ", ".*D1", ".*, 2"
 
 
 def test_every_kind_of_edit_is_made_and_every_equivalent_mutant_is_one_of_today():
     keys = [m.key for path in find_sources() for m in mutants_of(path, ROOT)]
-    assert [kind for kind in KINDS if not any(re.search(kind, key) for key in keys)] == []
+    assert [kind for kind in KINDS if not any(re.search(f"→ {kind}", key) for key in keys)] == []
     for line, reason in read_equivalents().items():
         assert reason, line.pattern
         assert any(map(line.fullmatch, keys)), f"the code has changed: {line.pattern}"

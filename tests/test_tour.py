@@ -6,7 +6,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import notebook
-import pytest
 
 PATH = Path(__file__).parent.parent / "fedref" / "teach" / "tour.ipynb"
 TOUR = json.loads(PATH.read_text("utf-8"))
@@ -36,14 +35,9 @@ def test_it_is_thirty_small_cells_that_have_been_run():
     assert PATH.stat().st_size < 400_000
     assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
     assert all(cell["outputs"] for cell in CODE)
-    pictures = [
-        x["metadata"]["image/png"]
-        for cell in CODE
-        for x in cell["outputs"]
-        if "image/png" in str(x)
-    ]
-    assert len(pictures) == 6
-    assert all(len(picture["alt"]) > 30 for picture in pictures)
+    outputs = [output for cell in CODE for output in cell["outputs"]]
+    alts = [x["metadata"]["image/png"]["alt"] for x in outputs if "image/png" in str(x)]
+    assert (len(alts), min(map(len, alts)) > 30) == (6, True)
 
 
 def test_it_runs_and_shows_what_it_was_committed_with():
@@ -55,8 +49,3 @@ def test_it_runs_and_shows_what_it_was_committed_with():
     pairs = list(zip(*numbers, strict=True))
     assert len(pairs) > 30
     assert [(a, b) for a, b in pairs if not near(a, b)] == []
-
-
-def test_a_cell_raises_what_it_asserts():
-    with pytest.raises(AssertionError):
-        notebook.run_cell("assert x == 4", {"x": 3}, 1)
