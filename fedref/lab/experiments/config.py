@@ -193,7 +193,9 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
             )
             one = {"algorithm": one.get("algorithm", label)}
         elif not isinstance(one, str | type):
-            raise ConfigError(f"algorithms.{label} is {quote(one)}, expected a table")
+            where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
+            expected = "a table, or an algorithm's name, class or object"
+            raise ConfigError(f"{where} is {quote(one)}, expected {expected}")
         chosen[str(label)] = one
     if len(chosen) < len({quote(one) for _, one in pairs}):
         raise ConfigError(

@@ -81,6 +81,10 @@ def test_labels_may_be_given_in_every_way():
         assert fedref.run(what, rounds=0).units[0].algorithm == FedAvg()
     with pytest.raises(fedref.ConfigError, match="both what and algorithm are given"):
         fedref.run("fedavg", algorithm="apfl")
+    with pytest.raises(
+        fedref.ConfigError, match="algorithm is 3, expected a table, or an algorithm's"
+    ):
+        fedref.run(algorithm=["fedavg", 3])
     with pytest.raises(fedref.ConfigError, match=r'expected data=\(X, y, client\).*split="iid"'):
         fedref.run("fedavg", (X, y))
 
