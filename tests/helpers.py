@@ -9,7 +9,11 @@ import pytest
 
 from fedref import Batch, tree
 from fedref.algorithm import State
+from fedref.conformance import errata
+from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.sources import federation_of
+from fedref.judge import make_case
+from fedref.judge.case import build_model
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Federation, Part
 from fedref.rounds.loop import run_clients, run_round
@@ -123,3 +127,33 @@ def same(a, b) -> bool:
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return type(a) is type(b) and a == b
+
+
+class Changed:
+    """A backend: fedref with a call's outputs changed, (outputs, inputs) → outputs."""
+
+    def __init__(self, call, change):
+        self.call, self.change = call, change
+
+    def __getattr__(self, name):
+        if name != self.__dict__["call"]:
+            raise AttributeError(name)
+        right = getattr(LOOP, name)
+        return lambda *args, **inputs: self.change(right(*args, **inputs), inputs)
+
+
+class Mistaken:
+    """A backend: the specification with known mistakes, of these calls."""
+
+    def __init__(self, calls, *names):
+        self.calls, self.names = calls, names
+
+    def __getattr__(self, call):
+        def answer(*about, **inputs):
+            algorithm, model, hyper = about if len(about) == 3 else ("", *about, {})
+            case = make_case(call, build_model(model), inputs, algorithm, hyper)
+            return errata.answer(case, *self.names)
+
+        if call not in self.__dict__["calls"]:
+            raise AttributeError(call)
+        return answer
