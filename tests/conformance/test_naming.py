@@ -29,8 +29,11 @@ def said(results):
 
 
 def test_a_variation_is_found_and_only_if_it_fits():
-    (text,) = said(wrong("round", "scaffold", "c_i - c + mean_step", "c_i - x + mean_step"))
-    assert text.startswith("as if in scaffold c were x")
+    step = "w_k{} - eta * f.grad(w_k, D)"
+    (text,) = said(
+        wrong("round", "fedavg", f"w_k = {step.format('')}", "w_k = w - eta * f.grad(w_k, D)")
+    )
+    assert text.startswith("as if in fedavg w_k were w, ")
     minus = "u - alpha * f.hvp", "tanh(u) - alpha * f.hvp"
     assert said(wrong("meta_gradient", "per-fedavg", *minus, "logistic")) == {""}
 

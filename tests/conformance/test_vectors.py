@@ -120,11 +120,13 @@ def test_remaking_gives_the_same_bytes(monkeypatch):
         assert first == second
 
 
-def test_a_case_catches_what_moves_its_outputs():
-    case = CASES["client-fedprox-no-l2"]
-    caught = make.find_catches(case)
+def test_a_case_catches_what_moves_its_outputs(monkeypatch):
+    """Of one in four mistakes: each takes some time to compile."""
+    case, some = CASES["client-fedprox-no-l2"], {*list(MISTAKES)[::4], "μ/2 in the place of μ"}
+    monkeypatch.setattr(make.errata, "MISTAKES", {name: MISTAKES[name] for name in some})
+    caught = {*make.find_catches(case)}
     assert "μ/2 in the place of μ" in caught
-    assert {*caught} <= {*case.catches}
+    assert caught == some & {*case.catches} != some
     assert make.find_catches(case._replace(tolerance={"float64": 1e9})) == ()
 
 
