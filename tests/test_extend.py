@@ -13,10 +13,12 @@ import pytest
 from running import ROOT, contents, document, main, process, refused, toml
 
 import fedref
+from fedref import tree
 from fedref.lab.datasets import split
-from fedref.lab.experiments import names
+from fedref.lab.experiments import names, results
 from fedref.lab.experiments.own_code import ClientError
 from fedref.lab.experiments.seal import own_modules
+from fedref.lab.plots.runs import curves
 from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 
@@ -53,8 +55,8 @@ class Wide(Poisson):
     width: int
 
 
-def needs_model(model):
-    return model
+def whatever(it):
+    return it
 """
 
 
@@ -147,17 +149,14 @@ def test_what_a_model_of_few_functions_cannot_serve_is_said():
         ("nowhere:Ditto", "nowhere:Ditto: cannot be imported (ModuleNotFoundError: No module"),
         ("broken:X", "broken:X: cannot be imported (ZeroDivisionError: division by zero)"),
         ("mine:load", "algorithm 'mine:load': is not an algorithm, expected"),
-        ("ditto:Ditto --set lamm=1", "unknown key 'lamm': did you mean 'lam'?"),
         ("ditto:Ditto --set lam=-1", "lam is -1, expected a finite number, at least 0"),
         ("fedavg --model ditto:Ditto", "expected a dataclass derived from fedref.models.Model"),
         ("fedavg --model mine:load", "expected a dataclass"),
         ("fedavg --model mine:Half", "mine:Half has no d, grad, which every model must"),
         ("fedavg --model mine:Summed", "Summed.loss returns shape () for two clients at once, exp"),
         ("fedavg --model mine:Wide", "mine:Wide needs width: give it in [model], or as --set mo"),
-        (
-            "ditto:Ditto --data mine:needs_model",
-            "needs_model: missing a required argument: 'model'",
-        ),
+        ("fedavg --data mine:whatever", "whatever: missing a required argument: 'it'"),
+        ("fedavg --data mine:whatever --set data.it=3", "mine:whatever: is a int, expected arrays"),
         ("ditto:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
         ("ditto:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
     ],
@@ -173,40 +172,6 @@ def test_what_is_wrong_with_it_is_one_line(mine, capsys, words, message):
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y, CLIENT = (X.sum(1) > 0).astype(int), np.repeat(["a", "b", "c"], 20)
 FEW = {"rounds": 2, "clients_per_round": 2, "algorithm": "fedavg"}
-
-
-def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
-    source = Source(X, Y, np.repeat([0, 1, 2], 20))
-    np.savez("a.npz", X=X, y=Y, client=CLIENT)
-    by_client = {name: (X[name == CLIENT], Y[name == CLIENT]) for name in "abc"}
-    ways = [(X, Y, CLIENT), source, split("natural", source), "a.npz", by_client]
-    first, *others = [fedref.run(data=data, **FEW) for data in ways]
-    assert [run.records[0].rows == first.records[0].rows for run in others] == [True] * 4
-    assert first.experiment.model["name"] == "logistic"
-    assert others[2].experiment.name == "a"
-    assert fedref.run({"data": (X, Y)}, split={"rule": "iid", "users": 4}, **FEW).records
-    assert len(first.records[0].scores[0].accuracy) == 3
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ((X, Y[:-1]), r"data: y has shape \(59,\); expected one y for each of 60 rows"),
-        ((X, Y / 2, CLIENT), r"data: y is 0.5 in row \d+, and model logistic takes labels"),
-        ([X, Y, CLIENT], r"^data is a list, expected a name, a path, arrays \(X, y\) or"),
-        ({"features": X, "y": Y}, "data is a dict, expected .*, a table of arrays with X and y"),
-        (
-            Source(X.reshape(60, 2, 2), Y),
-            r"X is a ndarray of shape \(60, 2, 2\); expected .* 2 axes",
-        ),
-        (Source(X, Y.tolist()), "arrays: y is a list of shape .*; expected an array"),
-        ({"a": (X, Y[:-1])}, "client a has 60 rows of X and 59 labels"),
-        ({"a": (X, Y), "b": (X[:, 1:], Y)}, "as many columns"),
-    ],
-)
-def test_wrong_arrays_are_refused(data, message):
-    with pytest.raises(fedref.FedrefError, match=message):
-        fedref.run(data=data, **FEW)
 
 
 def test_a_model_object_is_taken_and_must_fit_the_data(here):
@@ -259,16 +224,6 @@ def test_a_network_of_torchs_runs_as_printed():
     assert NET.count("\n") <= 13
 
 
-def test_labels_of_numpy_s_new_texts_are_words():
-    words = np.where(Y > 0, "dog", "cat")
-    new = words.astype(np.dtypes.StringDType())
-    one, other = (fedref.run(**FEW, data=(X, y, CLIENT)) for y in (words, new))
-    assert one.metrics["accuracy"].tolist() == other.metrics["accuracy"].tolist()
-    gaps = np.array([None, *new[1:]], np.dtypes.StringDType(na_object=None))
-    with pytest.raises(fedref.DataError, match="y is None in row 0; expected text in all rows"):
-        fedref.run(**FEW, data=(X, gaps, CLIENT))
-
-
 def test_a_module_is_not_asked_for_names_that_it_makes_up(monkeypatch):
     def answer(name):
         raise RuntimeError(name)
@@ -277,3 +232,73 @@ def test_a_module_is_not_asked_for_names_that_it_makes_up(monkeypatch):
     odd.__getattr__ = answer
     monkeypatch.setitem(sys.modules, "odd", odd)
     assert own_modules(["odd"]) == {}
+
+
+# ---- real targets, end to end: linear least squares as the page prints it ------------------------
+
+RNG = np.random.default_rng(0)
+REAL_X = RNG.normal(size=(200, 3))
+REAL_Y = REAL_X @ np.array([1.0, -2.0, 0.5]) + 0.3 + 0.1 * RNG.normal(size=200)
+REAL = REAL_X, REAL_Y, np.repeat(np.arange(10), 20)
+
+
+def test_full_batches_of_all_clients_reach_the_least_squares_of_all_rows(mine):
+    how = {"rounds": 60, "clients_per_round": 10, "steps": 1, "batch_size": 0, "lr": 0.5}
+    run = fedref.run(algorithm="fedavg", data=REAL, model="mine:LeastSquares", **how)
+    federation = split("natural", Source(*REAL))
+    rows = federation.train.rows
+    A, y = np.column_stack([REAL[0], np.ones(200)]), REAL[1]
+    w = np.linalg.lstsq(A[rows], y[rows], rcond=None)[0]
+    np.testing.assert_allclose(run.records[0].state.server.w, w, rtol=1e-12)
+    _, loss = run.curve("fedavg", "test_loss")
+    rows = federation.test.rows
+    assert loss[0, -1] == pytest.approx(((A[rows] @ w - y[rows]) ** 2).mean() / 2, rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_every_algorithm_has_a_loss_of_real_targets(mine, dtype):
+    how = {"algorithm": [*names.ALGORITHMS], "data": REAL, "model": "mine:LeastSquares"}
+    run = fedref.run(**{**FEW, **how}, dtype=dtype, unseen=0.5)
+    for record in run.records:
+        row, parameters = record.rows[-1], next(tree.leaves(record.state.server))
+        assert np.isfinite([row["test_loss"], row["test_loss_mean"], row["train_loss"]]).all()
+        assert np.isnan([row["accuracy"], row["accuracy_mean"], row["unseen_accuracy"]]).all()
+        assert parameters.dtype == dtype
+
+
+def test_whole_numbers_are_targets_too(mine):
+    X, y, client = REAL
+    ways = [(X, np.round(3 * y).astype(kind), client) for kind in (float, int)]
+    runs = [fedref.run(data=data, model="mine:LeastSquares", **FEW) for data in ways]
+    for one, other in zip(*(run.records[0].rows for run in runs)):
+        assert one == pytest.approx(other, nan_ok=True)
+
+
+def test_the_command_says_the_loss_and_draws_it(mine):
+    np.savez(mine / "a.npz", **dict(zip(("X", "y", "client"), REAL)))
+    words = (
+        "run fedavg apfl --data a.npz --model mine:LeastSquares --rounds 4 --clients-per-round 3"
+    )
+    assert main(*words.split(), "--quiet", "--out", "a") == 0
+    run = fedref.load_run("a")
+    assert results.heading(run).startswith("Test loss, over 5 evaluated rounds")
+    header, first, _ = run.summary().cells()
+    losses = run.curve("fedavg", "test_loss")[1][0]
+    assert header[1:4] == ["average", "minimum", "final"]
+    assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]
+    assert "minimum (clients)" in (mine / "a" / "summary.md").read_text()
+    assert ",,," in (mine / "a" / "metrics.csv").read_text().splitlines()[1]
+    axes = curves(run.table()).axes
+    assert [one.get_ylabel() for one in axes] == ["training loss", "test loss"]
+    before = contents(mine / "a")
+    assert main("resume", "a", "--quiet") == 0
+    assert contents(mine / "a") == before
+
+
+@pytest.mark.parametrize("model", ["logistic", "svm"])
+def test_models_of_labels_refuse_them(here, capsys, model):
+    np.savez("a.npz", X=REAL[0], y=np.where(np.arange(200) == 7, 0.5, np.arange(200) % 2))
+    words = f"--data a.npz --split iid --set split.users=4 --model {model}"
+    line = refused(capsys, "run", "fedavg", *words.split())
+    assert f"a.npz: y is 0.5 in row 7, and model {model} takes labels; expected whole" in line
+    assert "a model of real targets, whose labels are ()" in line

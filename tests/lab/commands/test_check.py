@@ -6,22 +6,16 @@ import sys
 
 import numpy as np
 import pytest
-from running import Screen
+from running import Screen, main
 
 from fedref import proofs, sampling
-from fedref.lab.commands import parse
 from fedref.proofs import picture
-
-
-def check(*words):
-    return parse(["check", *words])()
-
 
 ROW = proofs.Row("a", "b", math.nan, 1e-12, "FAIL", "why")
 
 
 def test_the_table_has_the_chosen_rows_in_the_order_of_all(capsys):
-    assert check("--only", "apfl eq.3", "--only", "[apfl eq.4]", "fedprox B") == 0
+    assert main("check", "--only", "apfl eq.3", "--only", "[apfl eq.4]", "fedprox B") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["tag", "compared", "error", "verdict"]
     rows = lines[1:-2]
@@ -35,13 +29,13 @@ def test_the_table_has_the_chosen_rows_in_the_order_of_all(capsys):
 
 def test_a_failure_in_the_table_and_in_json(capsys, monkeypatch):
     monkeypatch.setattr(proofs, "run", lambda *a: [ROW._replace(verdict="ok", note=""), ROW])
-    assert check() == 1
+    assert main("check") == 1
     *_, right, wrong, note, _, end = capsys.readouterr().out.splitlines()
     assert right.split() == ["[a]", "b", "nan", "ok"]
     assert wrong.split() == ["[a]", "b", "nan", "FAIL"]
     assert note == "    why"
     assert end.startswith("1 of 2 failed (")
-    assert check("--json") == 1
+    assert main("check", "--json") == 1
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert document["ok"] is False
     proof = document["proofs"][1]
@@ -50,7 +44,7 @@ def test_a_failure_in_the_table_and_in_json(capsys, monkeypatch):
 
 def test_a_bar_on_a_terminal_that_is_not_in_the_output(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
-    assert check("--json", "--only", "fedprox B", "--seed", "3") == 0
+    assert main("check", "--json", "--only", "fedprox B", "--seed", "3") == 0
     assert "fedref check" in screen.getvalue()
     document = json.loads(capsys.readouterr().out)
     assert (document["seed"], document["ok"], document["seconds"] > 0) == (3, True, True)
@@ -59,7 +53,7 @@ def test_a_bar_on_a_terminal_that_is_not_in_the_output(capsys, monkeypatch):
 def test_the_picture_says_what_it_should(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(proofs, "run", lambda *a: [])
     path = tmp_path / "steps.png"
-    assert check("--json", "--plot", str(path)) == 0
+    assert main("check", "--json", "--plot", str(path)) == 0
     assert capsys.readouterr().err.strip() == str(path)  # standard output is for JSON
     assert path.stat().st_size > 50_000
     case = proofs.Setting(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))

@@ -3,28 +3,23 @@
 import re
 
 import pytest
-from running import main, refused
+from running import main
 
 from fedref.conformance.errata import MISTAKES
 from fedref.lab import commands
 from fedref.teach import source, topics
 
-
-@pytest.mark.parametrize("topic", ["fedprox", "mlp", "proximal", min(MISTAKES)])
-def test_an_algorithm_a_model_an_exercise_and_a_mistake_are_explained(topic, capsys):
-    """All of them are on the site, see tests/teach."""
-    assert main("explain", topic) == 0
-    assert len(capsys.readouterr().out) > 100
+MISTAKE = min(MISTAKES)
 
 
-@pytest.mark.parametrize("tag", ["per-fedavg eq.6", "fedprox alg.2"])
-def test_a_tag_is_explained_with_its_lines(tag, capsys):
-    assert main("explain", *tag.split()) == 0
+@pytest.mark.parametrize("words", ["per-fedavg eq.6", "fedprox alg.2", "Per-FedAvg eq. 3"])
+def test_a_tag_is_explained_with_its_lines(words, capsys):
+    tag = words.lower().replace(". ", ".")
+    assert main("explain", *words.split()) == 0
     out = capsys.readouterr().out
-    for equation in source.equations():
-        if equation.tag == tag:
-            assert equation.place in out
-            assert equation.text in out
+    for equation in (one for one in source.equations() if one.tag == tag):
+        assert equation.place in out
+        assert equation.text in out
 
 
 def test_list_has_the_index_of_equations(capsys):
@@ -34,11 +29,6 @@ def test_list_has_the_index_of_equations(capsys):
     assert "fedref/algorithms/per_fedavg.py:" in out
     for names in topics.topics().values():
         assert all(name in out for name in names)
-
-
-def test_an_unknown_topic_suggests_another(capsys):
-    assert "did you mean 'per-fedavg eq.3'" in refused(capsys, "explain", "per-fedavg", "eq.33")
-    assert main("explain", "Per-FedAvg", "eq.", "3") == 0
 
 
 def test_a_picture(tmp_path, capsys):
@@ -64,12 +54,13 @@ def test_a_bare_command_is_a_menu(words, shown, capsys):
 @pytest.mark.parametrize(
     ("name", "title"),
     [("meta-sgd", "FedMeta"), ("ewc", "FedCurv"), ("hvp", "How derivatives"), ("spec", "The papers"),
-     ("tour", "From a gradient"), ("exercises", "Exercises"), ("algorithms", "Algorithms")],
+     ("tour", "From a gradient"), ("exercises", "Exercises"), ("algorithms", "Algorithms"),
+     ("fedprox", "FedProx"), ("mlp", "MLP"), ("proximal", "fedref exercise start"), (MISTAKE, MISTAKE)],
 )  # fmt: skip
 def test_what_a_student_asks_for_leads_somewhere(name, title, capsys):
     assert main("explain", name) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"# {title}")
+    assert text.lstrip("#` ").startswith(title)
     assert name != "meta-sgd" or "fedref exercise start meta-sgd" in text
 
 

@@ -28,7 +28,6 @@ def plot(*arguments) -> int:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("x.png", []),
         ("x.pdf", ["--metric", "loss,test-loss,bytes", "--title", "Digits"]),
         ("x.svg", ["--kind", "bars", "--metric", "accuracy-mean"]),
         ("x.svg", ["--kind", "clients", "--metric", "loss"]),
@@ -102,8 +101,3 @@ def test_a_picture_needs_none_of_the_user_s_code(tmp_path, monkeypatch, capsys):
     assert "| validation (%) |" in printed.out
     assert cli.main(["resume", "r"]) == 2
     assert "gone_soon:Mine: cannot be imported" in capsys.readouterr().err
-
-
-def test_best_needs_validation_rows(directory, capsys):
-    assert plot(directory, "--best") == 2
-    assert "--set split.validation=0.1 gives each client rows" in capsys.readouterr().err

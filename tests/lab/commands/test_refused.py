@@ -24,7 +24,6 @@ def folder(tmp_path_factory):
         patch.setattr(plots, "save", lambda figure, path: None, raising=False)
         assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
-    npz(folder / "halves.npz", y=np.arange(20) / 2)
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
     for name in ("mine.json", "proximal.py", "test_suspect.py"):
@@ -47,7 +46,6 @@ REFUSED = [
     ("rum", "unknown command 'rum': did you mean 'run'? known are"),
     ("data shwo", "unknown command 'shwo': did you mean 'show'? known are list, prepare, rules, show, split"),
     ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
-    ("run --scaling unit", "unknown option '--scaling': did you mean --set split.scaling=unit?"),
     ("data show digits --train-fraction=0.5", "did you mean --set split.train-fraction=0.5?"),
     ("run --lam --rounds 3", "did you mean --set lam=VALUE?"),
     ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
@@ -65,14 +63,12 @@ REFUSED = [
     ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
     ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
     ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
-    ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),
     ("run --set sweep.epochs=[1] --set sweep.steps=[1]", "both epochs and steps are given"),
     ("run --set seed=1 --seeds 0:2", "both seeds and seed are given"),
     # what does not fit together
     ("run --split natural", "digits has no natural clients: expected a column or an array called "
      "client, which says whose row it is (of another name: --set data.client=COLUMN), or another split"),
     ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
-    ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
     ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
     ("run --set unseen=0.2 --set split.users=4", "unseen needs 10 clients or more"),
     (f"run --data federating:coded {IID} --model mlp", "arrays holds codes: use one of lstm"),
@@ -81,15 +77,7 @@ REFUSED = [
     ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
     ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
     (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
-    (
-        f"run fedavg --data halves.npz {IID} {SMALL}",
-        "halves.npz: y is 0.5 in row 1, and model logistic takes labels",
-    ),
-    (
-        f"run fedavg --data one.npz --split natural {SMALL}",
-        "one.npz: no client has a test row, so nothing could be",
-    ),
-    ("resume .", ".: is not a run directory, expected config.toml"),
+    (f"run fedavg --data one.npz --split natural {SMALL}", "one.npz: no client has a test row, so nothing"),
     # pictures
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
@@ -110,7 +98,7 @@ REFUSED = [
     ("flower write pooled.toml there", "centralised pools clients' rows"),
     ("flower write real.toml there", "real.csv: y is 0.5 in row 0, and model logistic takes labels"),
     # equations, exercises, papers
-    ("explain fedprx", "did you mean 'fedprox'"),
+    ("explain per-fedavg eq.33", "did you mean 'per-fedavg eq.3'"),
     ("explain --html site", "site/index.html: is no page that fedref wrote"),
     ("explain per-fedavg --picture b.svg --set alpah=0.5", "did you mean 'alpha'"),
     ("explain per-fedavg --picture b.svg --set alpha", "KEY=VALUE"),
@@ -118,9 +106,7 @@ REFUSED = [
     ("exercise start proximal .", "exists"),
     ("exercise hunt 7 --out .", "exists"),
     ("exercise list --exercises torn/config.toml", "torn/config.toml"),
-    ("exercise check no.py", "No such file"),
     ("exercise check .", "is a folder"),
-    ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
     ("cite site", "site: is not a run directory"),
 ]  # fmt: skip
 
@@ -138,7 +124,6 @@ def test_refused(folder, monkeypatch, capsys, words, message):
 CHANGES = [
     ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
     ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
-    ({"algorithms": {"fedavgg": {}}}, "unknown algorithm 'fedavgg': did you mean 'fedavg'?"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
     ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
@@ -146,7 +131,6 @@ CHANGES = [
      "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
     ({"split": {"rule": "split.json", "users": 3}},
      "split split.json is a manifest and takes no parameter, got users"),
-    ({"steps": 3}, "both epochs and steps are given, expected one of them"),
     ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
     ({"batch_size": 3}, "both batch-size and batch_size are given, expected one of them"),
 ]  # fmt: skip
@@ -171,9 +155,8 @@ HUGE = "0x" + "f" * 5000
         (f"rounds = {HUGE}\n[algorithms.fedavg]", "rounds is a number of thousands of digits, expected"),
         ("x = " + "[" * 50_000, "is not TOML"),
         ("a." * 1500 + "a = 1", "tables or lists are nested too deep"),
-        ("rounds = 1\nrounds = 2", "is not TOML"),
     ],
-    ids=["cut off", "bytes", "hexadecimal", "nested", "key", "twice"],
+    ids=["cut off", "bytes", "hexadecimal", "nested", "key"],
 )  # fmt: skip
 def test_a_file_that_is_no_toml(here, capsys, text, message):
     (here / "t.toml").write_text(text, "utf-8", "surrogateescape")
@@ -187,7 +170,6 @@ def test_a_file_that_is_no_toml(here, capsys, text, message):
         (["--set", "algorithms=x", "--set", "lr=1"], "unknown algorithm 'x'"),
         (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
         (["--rounds", "1" * 5000], "rounds is '11"),
-        (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
         (["--print-config", "--set", f"sweep.lr=[{HUGE}]"], "a value has thousands of digits"),
     ],
 )

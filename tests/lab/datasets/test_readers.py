@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedref
-from fedref import ConfigError, DataError
+from fedref import ConfigError, DataError, FedrefError
 from fedref.lab.datasets import from_manifest, load, manifest_of, split, write_manifest
 from fedref.lab.datasets.formats import idx, mat
 from fedref.lab.datasets.sources import from_memory
+from fedref.rounds.federation import Source
 
 WORDS = st.sampled_from(["cat", "dog", "ä b", "c,d", 'e"f', "Z"])
 
@@ -85,6 +86,10 @@ def ways(given, folder):
     yield load(put(folder, "b.npz", npz_bytes(arrays | other | column)))
     if given.test is None:
         yield from_memory(tuple(arrays.values()), "data")
+    if arrays["y"].dtype.kind == "U":
+        yield from_memory(
+            arrays | more | {"y": arrays["y"].astype(np.dtypes.StringDType())}, "data"
+        )
     table = {f"x {j}": given.X[:, j] for j in range(given.X.shape[1])} | {"label": given.y}
     table |= ({"client": given.client} if given.client else {}) | more
     for frame in (pd.DataFrame(table), pd.DataFrame(table).astype(object)):
@@ -255,22 +260,43 @@ def test_frames_series_and_categories_may_stand_for_arrays():
         assert (source.y.tolist(), source.label_names) == ([1, 0], ("p", "q"))
 
 
-def test_a_run_on_arrays_is_not_called_the_digits():
+FEW: dict[str, Any] = {"rounds": 1, "clients_per_round": 3, "algorithm": "fedavg"}
+
+
+def test_whatever_holds_the_arrays_a_run_has_the_same_numbers_and_is_not_called_the_digits(here):
     pd = pytest.importorskip("pandas")
-    how: dict[str, Any] = {"rounds": 1, "clients_per_round": 3, "algorithm": "fedavg"}
-    arrays = {"X": np.ones((12, 2)), "y": ["cat", "dog"] * 6, "client": list("bac") * 4}
-    frame = pd.DataFrame({"name": np.ones(12), "y": arrays["y"], "client": arrays["client"]})
-    for data in (arrays, {"name": arrays}, tuple(arrays.values()), frame):
-        assert fedref.run(data=data, **how).experiment.name == "data"
-    assert fedref.run(data={"name": "synthetic", "users": 3}, **how).experiment.name == "synthetic"
-    assert fedref.run(data={}, **how).experiment.name == "digits"
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    arrays = {"X": X, "y": (X.sum(1) > 0).astype(int), "client": np.repeat(["a", "b", "c"], 20)}
+    _, y, client = arrays.values()
+    frame = pd.DataFrame({"name": X[:, 0], "other": X[:, 1], "y": y, "client": client})
+    source = Source(X, y, np.repeat([0, 1, 2], 20))
+    by_client = {name: (X[client == name], y[client == name]) for name in "abc"}
+    ways = arrays, {"name": arrays}, tuple(arrays.values()), frame, by_client
+    first, *others = [fedref.run(data=data, **FEW) for data in ways]
+    assert {run.experiment.name for run in (first, *others)} == {"data"}
+    assert first.experiment.model["name"] == "logistic"
+    assert len(first.records[0].scores[0].accuracy) == 3
+    path = put(here, "a.npz", npz_bytes(arrays)).name
+    others += [fedref.run(data=data, **FEW) for data in (source, split("natural", source), path)]
+    assert others[-1].experiment.name == "a"
+    assert [run.records[0].rows == first.records[0].rows for run in others] == [True] * 7
+    assert fedref.run({"data": (X, y)}, split={"rule": "iid", "users": 4}, **FEW).records
+    assert fedref.run(data={"name": "synthetic", "users": 3}, **FEW).experiment.name == "synthetic"
+    assert fedref.run(data={}, **FEW).experiment.name == "digits"
 
 
 WRONG: list[tuple[Any, ...]] = [
     ({"X": X}, "data: no array 'y', only X"),
     ((FLAT, np.array(["cat", None] * 4, object)), "y is None in row 1; expected text in all rows"),
     ((FLAT, Y, np.array([1, "a"] * 4, object)), "client is 1 in row 0; expected text in all"),
-    ((FLAT, Y, Y, Y), "is a tuple, expected arrays"),
+    ((FLAT, Y, Y, Y), "^data is a list, expected a name, a path, arrays"),
+    ({"features": FLAT, "y": Y}, "data is a dict, expected .*, a table of arrays with X and y"),
+    ((FLAT, np.array([None, *"abcdefg"], np.dtypes.StringDType(na_object=None))),
+     "y is None in row 0; expected text in all rows"),
+    (Source(X, Y), r"X is a ndarray of shape \(8, 3, 3\); expected .* 2 axes"),
+    (Source(FLAT, Y.tolist()), "arrays: y is a list of shape .*; expected an array"),
+    ({"a": (FLAT, Y[:-1])}, "client a has 8 rows of X and 7 labels"),
+    ({"a": (FLAT, Y), "b": (FLAT[:, 1:], Y)}, "as many columns"),
     ((np.ma.masked_array(FLAT, FLAT > 99), Y), "data: an array has masked entries"),
     (([[1.0, 2.0], [3.0]], [0, 1]), "expected rows of one length"),
     ("width", [1.0, 2.0, np.nan], "data: row 2: width is nan; expected"),
@@ -286,5 +312,5 @@ def test_wrong_arrays_and_frames_are_refused(case):
     value = case[0]
     if len(case) == 3:
         value = pd.DataFrame({"height": [1.0, 2.0, 3.0], "y": list("aab"), case[0]: case[1]})
-    with pytest.raises(DataError, match=case[-1]):
-        from_memory(value, "data")
+    with pytest.raises(FedrefError, match=case[-1]):
+        fedref.run(data=value, **FEW)

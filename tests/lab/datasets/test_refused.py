@@ -9,6 +9,8 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +99,17 @@ CSV = {
 # ---- LEAF's JSON, and roles ------------------------------------------------------------------------
 
 GOOD = json.dumps(leaf_object())
-KEEP = object()
 
 
-def change(*path, to=KEEP, add=KEEP):
-    """The valid file with one value changed, one added to a list, or one left out."""
+def change(*path, **new):
+    """The valid file with one value left out, or with `to` in its place."""
     data: Any = json.loads(GOOD)
-    inside = data
-    for key in path[:-1]:
-        inside = inside[key]
-    if add is not KEEP:
-        inside[path[-1]].append(add)
-    elif to is not KEEP:
-        inside[path[-1]] = to
+    *outer, last = path
+    inside = reduce(getitem, outer, data)
+    if new:
+        inside[last] = new["to"]
     else:
-        inside.pop(path[-1])
+        del inside[last]
     return json.dumps(data).encode()
 
 
@@ -354,6 +352,6 @@ def test_impossible_paths_are_one_line(name, tmp_path, monkeypatch):
             with pytest.raises(FedrefError):
                 load(*words)
         assert not is_manifest(odd)
-    for odd in (tmp_path / ("a" * 256), tmp_path / "loop"):
+    for odd in (tmp_path / ("a" * 256), tmp_path / "loop", tmp_path / "nowhere"):
         monkeypatch.setenv("FEDREF_DATA", str(odd))
         assert load("digits").name == "digits"  # the shipped ones: nothing is needed from it
