@@ -1,5 +1,6 @@
 """Runs with known numbers to be measured and drawn, and what is read back from their pictures."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from fedref.algorithm import State
 from fedref.lab.experiments import config
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Record, Unit
+from fedref.lab.plots.runs import clients
 from fedref.rounds.evaluation import Scores
 
 Pair = tuple[Unit, Record]
@@ -38,33 +40,27 @@ def run_of(*pairs: Pair, **values: Any) -> Run:
     return Run(made, units, [record for _, record in pairs])
 
 
-def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), **columns) -> Run:
-    """A run with known numbers; `columns` replace or add values over rounds 0, 1, 2, 3."""
+def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), ended="", **columns) -> Run:
+    """A run with known numbers; `columns` replace or add values over rounds 0, 1, 2, 3.
+
+    ended : the label of an algorithm that diverges in round 1.
+    """
     pairs = []
-    for label in algorithms:
-        for point in points:
-            for seed in seeds:
-                own = {
-                    "accuracy": ACCURACY[seed],
-                    "accuracy_mean": ACCURACY[seed],
-                    **LOSSES,
-                    **BYTES,
-                }
-                half = np.array([0.0, 0.5, 1.0, 0.9 + 0.1 * seed])
-                scores = dict.fromkeys(("accuracy", "test_loss", "train_loss"), half)
-                pairs.append(pair(label, own | columns, seed, point=point, scores=scores))
+    for label, point, seed in itertools.product(algorithms, points, seeds):
+        same = {"accuracy": ACCURACY[seed], "accuracy_mean": ACCURACY[seed], **LOSSES, **BYTES}
+        own = {c: y[: 2 if label == ended else 4] for c, y in (same | columns).items()}
+        half = np.array([0.0, 0.5, 1.0, 0.9 + 0.1 * seed])
+        scores = dict.fromkeys(("accuracy", "test_loss", "train_loss"), half)
+        more = {"point": point, "scores": scores, "diverged": label == ended}
+        pairs.append(pair(label, own, seed, **more))
     return run_of(*pairs)
 
 
-def diverged(run: Run, label: str) -> Run:
-    """The run in which one algorithm ends after round 1."""
-    short = [
-        record._replace(status="diverged", round=1, rows=record.rows[:2])
-        if unit.label == label
-        else record
-        for unit, record in zip(run.units, run.records)
-    ]
-    return run._replace(records=short)
+def draw(picture, run: Run, *args, **options):
+    """Return the figure of a run's table as it is laid out."""
+    figure = picture(run.table("clients" if picture is clients else "metrics"), *args, **options)
+    figure.draw_without_rendering()
+    return figure
 
 
 def legend(figure) -> list[str]:

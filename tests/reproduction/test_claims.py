@@ -93,17 +93,17 @@ def test_the_deviation_is_pooled_over_places_with_its_own_t() -> None:
 
 def test_where_there_is_no_effect_both_sides_are_as_rare_and_at_their_level() -> None:
     rng, counts = np.random.default_rng(0), Counter[str]()
-    for _ in range(2000):
+    for _ in range(1000):
         x = {m: rng.normal(size=3) for m in "ABC"}
         counts[decide_claims(spec(above=0, of=["a", "b", "c"]), cells(**x))[0].verdict] += 1
         counts[f"one {decide_claims(spec(above=0), cells(A=x['A']))[0].verdict}"] += 1
-    assert max(counts["holds"], counts["contradicted"]) < 20
-    numbers = [rng.normal(size=3) for _ in range(6000)]
+    assert max(counts["holds"], counts["contradicted"]) < 10
+    numbers = [rng.normal(size=3) for _ in range(3000)]
     claim = spec(above=0, of=["a", "b", "c"], together=True)
-    three = [cells(**dict(zip("ABC", numbers[i : i + 3]))) for i in range(0, 6000, 3)]
+    three = [cells(**dict(zip("ABC", numbers[i : i + 3]))) for i in range(0, 3000, 3)]
     against = sum(decide_claims(claim, each)[0].verdict == "contradicted" for each in three)
-    assert 25 < against < 75  # 2.5 % of 2000: one of three on this side, at 95 % for all of them
-    assert 65 < counts["one holds"] + counts["one contradicted"] < 135  # 5 % of 2000
+    assert 12 < against < 38  # 2.5 % of 1000: one of three on this side, at 95 % for all of them
+    assert 32 < counts["one holds"] + counts["one contradicted"] < 68  # 5 % of 1000
 
 
 def test_settings_are_set_beside_each_other() -> None:

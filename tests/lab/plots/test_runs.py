@@ -3,7 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
-from drawing import diverged, legend, lines, made, stars
+from drawing import draw, legend, lines, made, stars
 
 from fedref.boundary.errors import ConfigError
 from fedref.lab import plots
@@ -12,8 +12,8 @@ from fedref.lab.plots.runs import bars, clients, curves, looks_of
 ONCE = [0.0, 1.0, 0.0, 0.0]
 
 
-def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2(seen):
-    figure = seen(curves, made())
+def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2():
+    figure = draw(curves, made())
     loss, accuracy = figure.axes
     assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "test accuracy (%)"]
     assert {axes.get_xlabel() for axes in figure.axes} == {"communication round"}
@@ -24,49 +24,49 @@ def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2(seen):
         [20 - 200**0.5, 20 + 200**0.5]
     )
     assert legend(figure) == ["fedavg", "apfl", "±1 sd, n − 1, over 2 seeds"]
-    figure = seen(curves, made(seeds=(0,), train_loss=[np.nan] * 4))
+    figure = draw(curves, made(seeds=(0,), train_loss=[np.nan] * 4))
     assert not figure.axes[1].collections
     assert figure.axes[0].get_ylabel() == "test loss"
     assert legend(figure) == ["fedavg", "apfl"]
 
 
-def test_stars_stand_on_the_line_where_importance_is_renewed(seen):
+def test_stars_stand_on_the_line_where_importance_is_renewed():
     """Between two evaluated rounds, too, and on a logarithmic axis."""
     columns = {"seeds": (0,), "train_loss": [100, None, 1, 0.01], "renewed": ONCE}
-    figure = seen(curves, made(["apfl"], **columns), "loss")
+    figure = draw(curves, made(["apfl"], **columns), "loss")
     assert stars(figure.axes[0]) == [(1, pytest.approx(10), True)]
     assert legend(figure).count("importance renewed") == 1
     run = made(["apfl"], renewed=ONCE)
     run.records[1].rows[1]["renewed"] = 0.0
-    figure = seen(curves, run, "accuracy")
+    figure = draw(curves, run, "accuracy")
     assert stars(figure.axes[0]) == [(1, pytest.approx(50), False)]
     assert "renewed in some seeds" in legend(figure)
 
 
-def test_a_cross_marks_where_an_algorithm_diverged(seen):
-    figure = seen(curves, diverged(made(), "apfl"), "accuracy")
+def test_a_cross_marks_where_an_algorithm_diverged():
+    figure = draw(curves, made(ended="apfl"), "accuracy")
     (cross,) = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert cross.get_xdata()[0] == 1
     assert legend(figure)[:3] == ["fedavg", "apfl", "diverged"]
 
 
-def test_accuracy_against_bytes_and_a_level_line_for_what_sends_nothing(seen):
+def test_accuracy_against_bytes_and_a_level_line_for_what_sends_nothing():
     run = made(["fedavg", "centralised"], seeds=(0,))
     for row in run.records[1].rows:
         row.update(bytes_down=0, bytes_up=0)
-    (axes,) = seen(curves, run, "accuracy", against="bytes").axes
+    (axes,) = draw(curves, run, "accuracy", against="bytes").axes
     assert axes.get_xlabel() == "data sent up and down (MB)"
     assert lines(axes)[0].get_xdata() == pytest.approx([0, 4, 8, 12])
     (level,) = [line for line in axes.lines if len(line.get_xdata()) == 2]
     assert level.get_ydata() == pytest.approx([80, 80])
 
 
-def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
+def test_the_last_value_over_a_swept_value_with_a_band_over_seeds():
     points = [{"lr": 0.001}, {"lr": 0.1}, {"lr": 0.01}]
     run = made(["fedavg", "apfl"], points=points)
     for record, (unit, value) in zip(run.records, [(u, u.point["lr"]) for u in run.units]):
         record.rows[-1]["accuracy"] = 0.5 + value + 0.1 * unit.seed
-    figure = seen(curves, run, against="lr")
+    figure = draw(curves, run, against="lr")
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "lr")
     assert axes.get_ylabel() == "test accuracy (%), last round"
@@ -87,7 +87,7 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
     ],
 )
 def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_mean(
-    seen, others, validation, expected, words
+    others, validation, expected, words
 ):
     points = [{"lr": lr, "mu": mu, "hidden": [4, 2]} for lr in (0.1, 0.2, 0.3) for mu in (0.0, 1.0)]
     run = made(["fedprox"], points=points)
@@ -96,7 +96,7 @@ def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_me
         record.rows[-1]["accuracy"] = test + (0.5 if unit.seed else -0.5)
         if validation:
             record.rows[-1]["validation_accuracy"] = 0.5 - 0.1 * unit.point["mu"]
-    (axes,) = seen(curves, run, against="lr", others=others).axes
+    (axes,) = draw(curves, run, against="lr", others=others).axes
     (line,) = lines(axes)
     assert line.get_xdata().tolist() == [0.1, 0.2, 0.3]
     assert line.get_ydata()[:2] == pytest.approx(expected)
@@ -105,8 +105,8 @@ def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_me
     assert (band.min(), band.max()) == (0, 100)
 
 
-def test_bars_are_average_and_maximum_with_their_values(seen):
-    figure = seen(bars, made(["fedavg"]), reference={"fedavg": (0.999, 1.0)})
+def test_bars_are_average_and_maximum_with_their_values():
+    figure = draw(bars, made(["fedavg"]), reference={"fedavg": (0.999, 1.0)})
     (axes,) = figure.axes
     assert [patch.get_width() for patch in axes.patches] == pytest.approx([52.5, 90])
     texts = [text.get_text() for text in axes.texts]
@@ -115,14 +115,14 @@ def test_bars_are_average_and_maximum_with_their_values(seen):
     assert len({patch.get_hatch() for patch in axes.patches}) == 2
     assert legend(figure) == ["average", "maximum", "[in the paper]"]
     assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in axes.texts)
-    (axes,) = seen(bars, diverged(made(seeds=(0,)), "apfl")).axes
+    (axes,) = draw(bars, made(seeds=(0,), ended="apfl")).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg", "apfl (diverged)"]
     assert [axes.texts[0].get_text(), axes.get_xlabel()] == ["45.0", "test accuracy (%)"]
 
 
-def test_clients_are_a_histogram_for_each_algorithm(seen):
+def test_clients_are_a_histogram_for_each_algorithm():
     run = made()
-    figure = seen(clients, run)
+    figure = draw(clients, run)
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["fedavg\nmean 61.2, sd, n − 1: 43.2", "apfl\nmean 61.2, sd, n − 1: 43.2"]
     heights = {p.get_x() + 2.5: p.get_height() for p in figure.axes[0].patches if p.get_height()}
@@ -130,7 +130,7 @@ def test_clients_are_a_histogram_for_each_algorithm(seen):
     assert "after round 3" in figure.get_supxlabel()
     run = made(["fedavg"], (0,))
     run.records[0].scores[0].accuracy[:3] = np.nan  # clients without test rows
-    assert "mean 90.0, sd, n − 1: 0.0" in seen(clients, run).axes[0].get_title()
+    assert "mean 90.0, sd, n − 1: 0.0" in draw(clients, run).axes[0].get_title()
 
 
 @pytest.mark.parametrize(
@@ -142,31 +142,31 @@ def test_no_two_lines_look_the_same_without_colour(algorithms, variants):
     assert len(found) == len(pairs)
 
 
-def test_points_of_a_sweep_and_runs_are_told_apart(seen):
+def test_points_of_a_sweep_and_runs_are_told_apart():
     run = made(["fedavg", "apfl"], (0,), [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}])
-    figure = seen(curves, run, "accuracy")
+    figure = draw(curves, run, "accuracy")
     assert legend(figure)[:2] == ["fedavg (lr=0.1)", "fedavg (lr=0.2)"]
     drawn = lines(figure.axes[0])
     assert [line.get_marker() for line in drawn] == ["o"] * 3 + ["s"] * 3
     assert len({line.get_color() for line in drawn}) == 2  # one an algorithm
-    assert seen(curves, run, against="lr").axes[0].get_xscale() == "linear"
+    assert draw(curves, run, against="lr").axes[0].get_xscale() == "linear"
     other = made(["fedavg"], (0,), [{"mu": 0.1}])
     runs = plots.join_tables({"one": made(["apfl", "fedavg"], (0,)).table(), "two": other.table()})
     names = ["apfl (one)", "fedavg (one)", "fedavg (mu=0.1, two)"]
-    assert legend(seen(curves, runs, "accuracy")) == names
+    assert legend(curves(runs, "accuracy")) == names
 
 
 @pytest.mark.parametrize(
-    ("draw", "kind", "start"),
+    ("picture", "kind", "start"),
     [(curves, "PNG", b"\x89PNG"), (bars, "pdf", b"%PDF"), (clients, "svg", b"<?xml")],
 )
-def test_the_same_table_gives_the_same_bytes(tmp_path, draw, kind, start):
-    table = made().table("clients" if draw is clients else "metrics")
+def test_the_same_table_gives_the_same_bytes(tmp_path, picture, kind, start):
+    table = made().table("clients" if picture is clients else "metrics")
     first, second = (tmp_path / f"{i}.{kind}" for i in (1, 2))
     before = dict(matplotlib.rcParams)
-    plots.save(draw(table), first)
+    plots.save(picture(table), first)
     assert dict(matplotlib.rcParams) == before
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):  # a user's own settings
-        plots.save(draw(table), second)
+        plots.save(picture(table), second)
     assert first.read_bytes().startswith(start)
     assert first.read_bytes() == second.read_bytes()

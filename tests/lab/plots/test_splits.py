@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedref.boundary import style
 from fedref.lab.datasets import split
 from fedref.lab.plots import holdings
 from fedref.rounds.federation import Federation, Part, Source
@@ -15,9 +16,23 @@ FOUR = Federation(
 )
 
 
+@pytest.fixture
+def seen(monkeypatch):
+    """Draw a split, and return the figure instead of its file."""
+    kept = []
+    monkeypatch.setattr(style, "save", lambda figure, path: kept.append(figure))
+
+    def draw(federation, *options):
+        holdings(federation, "x.png", *options)
+        kept[0].draw_without_rendering()
+        return kept[0]
+
+    return draw
+
+
 @pytest.mark.parametrize("means", [{}, {"ours": 2.67, "paper": 3.5, "others": 3.0}])
 def test_a_split_is_drawn_by_main_label_and_size_with_its_means(seen, means):
-    figure = seen(holdings, FOUR, "", means)
+    figure = seen(FOUR, "", means)
     above, below, _ = figure.axes
     train, both = (patch.get_data().values for patch in above.patches[::-1])
     assert (train.tolist(), both.tolist()) == ([2] * 4, [3, 2, 2, 2])
@@ -30,6 +45,6 @@ def test_a_split_is_drawn_by_main_label_and_size_with_its_means(seen, means):
 
 def test_real_targets_are_drawn_in_their_groups(seen):
     source = Source(np.zeros((100, 2)), np.arange(100) / 8)
-    _, below, _ = seen(holdings, split("iid", source, users=4)).axes
+    _, below, _ = seen(split("iid", source, users=4)).axes
     assert below.get_ylabel() == "y"
     assert below.get_yticklabels()[0].get_text() == "0 to 1.24"
