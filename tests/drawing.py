@@ -1,7 +1,6 @@
 """Runs with known numbers to be measured and drawn, and what is read back from their pictures."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ LOSSES = {"train_loss": [4.0, 2.0, 1.0, 0.5], "test_loss": [5.0, 3.0, 2.0, 1.0]}
 BYTES = {"bytes_down": [0, 3e6, 6e6, 9e6], "bytes_up": [0, 1e6, 2e6, 3e6]}
 
 
-def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Pair:
+def pair(label, columns, seed=0, **more):
     """A unit with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
     rounds = range(len(next(iter(columns.values()))))
     known = [{c: y[t] for c, y in columns.items() if y[t] is not None} for t in rounds]
@@ -32,7 +31,7 @@ def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) 
     return Unit(0, config.experiment_of(set_to.items()), more.get("point", {}), ""), record
 
 
-def run_of(*pairs: Pair, **values: Any) -> Run:
+def run_of(*pairs, **values):
     units = [unit._replace(number=i) for i, (unit, _) in enumerate(pairs)]
     labels = {unit.label: "fedavg" for unit in units}
     seeds = sorted({unit.seed for unit in units})
@@ -40,7 +39,7 @@ def run_of(*pairs: Pair, **values: Any) -> Run:
     return Run(made, units, [record for _, record in pairs])
 
 
-def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), ended="", **columns) -> Run:
+def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), ended="", **columns):
     """A run with known numbers; `columns` replace or add values over rounds 0, 1, 2, 3.
 
     ended : the label of an algorithm that diverges in round 1.
@@ -56,23 +55,23 @@ def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), ended="", **
     return run_of(*pairs)
 
 
-def draw(picture, run: Run, *args, **options):
+def draw(picture, run, *args, **options):
     """Return the figure of a run's table as it is laid out."""
     figure = picture(run.table("clients" if picture is clients else "metrics"), *args, **options)
     figure.draw_without_rendering()
     return figure
 
 
-def legend(figure) -> list[str]:
+def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def lines(axes) -> list:
+def lines(axes):
     """The curves: lines of more than one point that are not level lines."""
     return [line for line in axes.lines if len(line.get_xdata()) > 2]
 
 
-def stars(axes) -> list[tuple[float, float, bool]]:
+def stars(axes):
     return [
         (float(s.get_xdata()[0]), float(s.get_ydata()[0]), s.get_markerfacecolor() != "white")
         for s in axes.lines

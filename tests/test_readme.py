@@ -64,7 +64,7 @@ NOT_RUN = {
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
 
 
-def commands_to_run(slow: bool) -> list[str]:
+def commands_to_run(slow):
     return [
         c for c in INLINE if not PLACEHOLDER.search(c) and c not in NOT_RUN and (c in SLOW) == slow
     ]
@@ -85,7 +85,7 @@ def folder(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def play(text: str) -> str:
+def play(text):
     """Run shell lines: `fedref` in this process, others in bash. Return what `fedref` printed."""
     printed = StringIO()
     for part in re.split(r"^(?=fedref )", text, flags=re.MULTILINE):
@@ -131,7 +131,7 @@ def test_commands_that_cannot_run_as_written_exist(capsys):
         assert f"fedref {word}" in capsys.readouterr().out
 
 
-def without_installs(text: str) -> str:
+def without_installs(text):
     """A shell block without the lines that install."""
     return re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).strip()
 
@@ -169,7 +169,7 @@ def test_ditto_has_the_accuracies_that_the_readme_states(folder):
 # ---- snippets ------------------------------------------------------------------------------------
 
 
-def with_asserts(text: str) -> str:
+def with_asserts(text):
     """Turn each comment that is a value into an assertion.
 
     After an expression it is the expression's value; after an assignment, the shapes of its targets.
@@ -230,7 +230,7 @@ def test_per_fedavg_eq_6_stands_in_its_two_lines():
 # ---- links ---------------------------------------------------------------------------------------
 
 
-def anchors(text: str) -> set[str]:
+def anchors(text):
     """The anchors that GitHub gives to a page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
@@ -241,7 +241,7 @@ def test_the_table_of_speed_is_what_was_measured():
     with open(ROOT / "reproduce/results/speed/numbers.csv") as file:
         rows = list(csv.DictReader(file))
 
-    def best(peer: str, **of: str) -> float:
+    def best(peer, **of):
         some = [row for row in rows if of.items() <= row.items()]
         return min(float(r["ratio"]) for r in some if r["implementation"].startswith(peer))
 
@@ -264,7 +264,7 @@ def test_the_readme_is_read_in_five_minutes():
 
 
 def test_the_map_has_the_lines_of_each_house():
-    def lines(*folders: str) -> int:
+    def lines(*folders):
         return sum(
             len(p.read_bytes().splitlines()) for f in folders for p in ROOT.glob(f"{f}/**/*.py")
         )

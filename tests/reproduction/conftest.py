@@ -77,7 +77,7 @@ CLAIMS = "# All\n\n{counts}\n\n{tiny}\n\n[^small]: Small.\n\n[^ten]: Ten.\n"
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny(tmp_path, monkeypatch):
     """The only report is `tiny`; return the OUT to reproduce it to."""
     folder = tmp_path / "papers"
     folder.mkdir()
@@ -90,7 +90,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def real() -> Path:
+def real():
     """Where the real data are."""
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get("FEDREF_DATA") or beside)

@@ -1,7 +1,6 @@
 """The rule that judges claims, on cells made up here."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,18 +17,18 @@ GUARD = {"quantity": "q", "of": "b", "than": "start", "above": 0}
 METHODS = {"methods": {"a": "A", "b": "B", "c": "C"}, "guards": {"it learns": GUARD}}
 
 
-def spec(**claim: Any) -> dict[str, Any]:
+def spec(**claim):
     row = {"what": "x", "quantity": "q", "of": "a", "margin": "seeds", **claim}
     return {**METHODS, "claims": [row]}
 
 
-def cells(**found: Any) -> Cells:
+def cells(**found):
     """Cells of quantity q in one place, by method; "A_r": of quantity r."""
     pairs = [(key.partition("_"), x) for key, x in found.items()]
     return Cells([Cell(("D", ""), m, q or "q", values_of(x)) for (m, _, q), x in pairs])
 
 
-def verdict(claim: dict[str, Any], **found: Any) -> str:
+def verdict(claim, **found):
     return verdict_words(decide_claims(spec(**claim), cells(**found)))
 
 
@@ -77,11 +76,11 @@ TIMES = {"to": "b", "times": True, "what": "our size"}
         ({"above": 1.8, **TIMES}, {"A": [1, 1], "B": [2, 2]}, "contradicted"),
     ],
 )  # fmt: skip
-def test_the_rule(claim: dict[str, Any], found: dict[str, Any], expected: str) -> None:
+def test_the_rule(claim, found, expected):
     assert verdict(claim, **found) == expected
 
 
-def test_the_deviation_is_pooled_over_places_with_its_own_t() -> None:
+def test_the_deviation_is_pooled_over_places_with_its_own_t():
     each = {("D", "1"): [0.0, 2.0, 4.0], ("D", "2"): [5.0, 6.0, 7.0], ("E", ""): [1.0, 1.0]}
     found = Cells([Cell(p, "A", "q", values_of(x)) for p, x in each.items()])
     for margin, df, var in (("rows", 5, 10 / 5), ("seeds", 4, 10 / 4)):
@@ -91,7 +90,7 @@ def test_the_deviation_is_pooled_over_places_with_its_own_t() -> None:
         assert margins == pytest.approx([t / np.sqrt(3), t / np.sqrt(3), other])
 
 
-def test_where_there_is_no_effect_both_sides_are_as_rare_and_at_their_level() -> None:
+def test_where_there_is_no_effect_both_sides_are_as_rare_and_at_their_level():
     rng, counts = np.random.default_rng(0), Counter[str]()
     for _ in range(1000):
         x = {m: rng.normal(size=3) for m in "ABC"}
@@ -106,7 +105,7 @@ def test_where_there_is_no_effect_both_sides_are_as_rare_and_at_their_level() ->
     assert 32 < counts["one holds"] + counts["one contradicted"] < 68  # 5 % of 1000
 
 
-def test_settings_are_set_beside_each_other() -> None:
+def test_settings_are_set_beside_each_other():
     places = {"τ = 4, α = 1": [1.0, 1.0], "τ = 4, α = 2": [3.0, 3.0], "τ = 8, α = 2": [4.0, 4.0]}
     found = Cells([Cell(("D", s), "A", "q", values_of(x)) for s, x in places.items()])
     for start, expected in (
@@ -119,7 +118,7 @@ def test_settings_are_set_beside_each_other() -> None:
     assert [f.place[1] for f in one.decisive] == ["τ = 4, α = 2", "τ = 8, α = 2"]
 
 
-def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider() -> None:
+def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider():
     claim = claim_of_fields({"what": "x", "quantity": "q", "of": "a", "to": "b"})
     name = difference_name("A", ["B"], claim)
     kept = Values(np.zeros(0), 0.02, 0.004, 3)
@@ -134,9 +133,7 @@ def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider() -> 
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=5), st.floats(-5, 5), st.floats(0, 3))
-def test_a_claim_and_its_contrary_never_both_hold(
-    each: list[float], limit: float, least: float
-) -> None:
+def test_a_claim_and_its_contrary_never_both_hold(each, limit, least):
     one = Finding(("D", ""), "A", "q", values_of(each), least, 2)
     one = one._replace(pooled=pool(one, [one]))
     claim = claim_of_fields({"what": ""})
@@ -152,9 +149,7 @@ MADE = st.lists(st.tuples(st.text("ab, =", max_size=4), st.lists(NUMBER, max_siz
 
 
 @given(made=MADE)
-def test_cells_are_read_as_they_were_written(
-    made: list[tuple[str, list[float]]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_cells_are_read_as_they_were_written(made, tmp_path_factory):
     path = tmp_path_factory.mktemp("cells") / "cells.csv"
     kept = Cell(("D", "kept"), "A", "q", Values(np.zeros(0), 1.25, 0.5, 3), "a note")
     written = Cells([kept, *(Cell(("D", s), "A", "q", values_of(x)) for s, x in made)])
@@ -180,5 +175,5 @@ def test_cells_are_read_as_they_were_written(
         (show_values(Values(np.zeros(0), 1.25, 0.5, 3)), "1.25 ± 0.50"),
     ],
 )  # fmt: skip
-def test_numbers_as_text(text: str, expected: str) -> None:
+def test_numbers_as_text(text, expected):
     assert text == expected

@@ -21,7 +21,7 @@ CELLS = {name: read_cells(RESULTS / name / "cells.csv") for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_a_function_of_its_cells(name: str) -> None:
+def test_a_page_is_a_function_of_its_cells(name):
     page = (RESULTS / name / "README.md").read_text("utf-8")
     assert page == pages.make_page(name, SPECS[name], RESULTS / name)
     assert "Not run." not in page
@@ -29,12 +29,12 @@ def test_a_page_is_a_function_of_its_cells(name: str) -> None:
     assert linked == {path.name for path in (RESULTS / name).glob("*.png")}
 
 
-def test_the_page_of_all_claims_is_a_function_of_all_cells() -> None:
+def test_the_page_of_all_claims_is_a_function_of_all_cells():
     assert (RESULTS / "claims.md").read_text("utf-8") == pages.make_claims(RESULTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_pattern_finds_a_place_and_every_claim_is_measured_somewhere(name: str) -> None:
+def test_every_pattern_finds_a_place_and_every_claim_is_measured_somewhere(name):
     spec, found = SPECS[name], CELLS[name]
     claims = claims_of(spec)
     wanted = [*spec["measure"].get("derived", []), *spec["page"]["pictures"]]
@@ -49,7 +49,7 @@ def test_every_pattern_finds_a_place_and_every_claim_is_measured_somewhere(name:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_asks_for_what_there_is(name: str) -> None:
+def test_a_file_asks_for_what_there_is(name):
     spec, methods = SPECS[name], {*SPECS[name]["methods"]}
     for claim in claims_of(spec):
         assert {*claim.of, *claim.to, *claim.beside} <= methods | {""}
@@ -69,7 +69,7 @@ def test_a_file_asks_for_what_there_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_derived_is_of_the_other_cells(name: str) -> None:
+def test_what_is_derived_is_of_the_other_cells(name):
     """Some were kept as they are printed, and of some the terms were."""
     for cell in derive_cells(SPECS[name], CELLS[name]):
         kept = CELLS[name].get(cell.place, cell.method, cell.quantity)
@@ -77,7 +77,7 @@ def test_what_is_derived_is_of_the_other_cells(name: str) -> None:
         assert kept.mean == pytest.approx(cell.values.mean, abs=1e-12 if kept.has_seeds else 0.0051)
 
 
-def test_every_note_is_written_and_used() -> None:
+def test_every_note_is_written_and_used():
     text = (PAPERS / "claims.md").read_text("utf-8")
     written = Counter(re.findall(r"^\[\^([\w-]+)\]: ", text, re.MULTILINE))
     used = {note for spec in SPECS.values() for claim in claims_of(spec) for note in claim.notes}
@@ -85,7 +85,7 @@ def test_every_note_is_written_and_used() -> None:
     assert written == Counter(used)
 
 
-def test_the_judgements_are_those_of_the_results_as_they_were_committed() -> None:
+def test_the_judgements_are_those_of_the_results_as_they_were_committed():
     """228 that count and 79 that do not; a change of the rule or of a claim would move them."""
     judged = [
         one for n in NAMES for one in decide_claims(SPECS[n], CELLS[n]) if one.claim.is_decided
@@ -96,7 +96,7 @@ def test_the_judgements_are_those_of_the_results_as_they_were_committed() -> Non
     assert len(judged) - counted.total() == 79
 
 
-def test_the_reading_of_per_fedavg_is_as_near_as_the_page_says() -> None:
+def test_the_reading_of_per_fedavg_is_as_near_as_the_page_says():
     """On average over eight numbers, and with the text's β in the table of distances."""
     spec, found, what = SPECS["per-fedavg"], CELLS["per-fedavg"], "before adaptation, users"
     paper = {place: spec["paper"][", ".join(place)][what] for place in found.places_at(["*β = α*"])}

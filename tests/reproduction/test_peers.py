@@ -1,7 +1,6 @@
 """Other projects: adapters' shape, their rows, and the report's rows from a project made up here."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -52,14 +51,14 @@ def aggregate(algorithm, model, hyper, server, **inputs):
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
-def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
+def test_adapters_are_short_and_fetch_nothing(path):
     text = path.read_text("utf-8")
     assert text.count("\n") <= 60
     fetches = rf"^\s*(import|from) ({FETCHING})\b|\.(system|popen|hub)\b"
     assert not re.search(fetches, text, re.MULTILINE)
 
 
-def test_every_row_can_be_measured() -> None:
+def test_every_row_can_be_measured():
     projects = peers.read_projects()
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
     rows = [(f"{p['of']}: {row['run']}", row) for p in projects for row in p["rows"]]
@@ -77,7 +76,7 @@ def test_every_row_can_be_measured() -> None:
                 assert mistakes.find_names(outputs, case._replace(catches=equals)) == (*equals,)
 
 
-def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_project(tmp_path, monkeypatch):
     adapter, out, other = (tmp_path / name for name in ("adapters/fake.py", "out", "other"))
     for folder in (adapter.parent, out, other):
         folder.mkdir()

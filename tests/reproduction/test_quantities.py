@@ -1,18 +1,17 @@
 """What is read off runs, on rows and scores made up here."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from drawing import Pair, pair, run_of
+from drawing import pair, run_of
 
 from fedref.lab.experiments.loading import Loader
 from reproduce.cells import count_tested, split_run
 from reproduce.quantities import Part, at_best, halves, measure
 
 
-def part_of(*pairs: Pair) -> Part:
+def part_of(*pairs):
     run = run_of(*pairs)
     return Part(run, [run], Loader())
 
@@ -41,7 +40,7 @@ NO_BYTES = {"bytes_up": [0] * 5}
         ("new clients", {"unseen_accuracy": CURVE}, 50), ("second half", {"unseen_accuracy": CURVE}, 140 / 3),
     ],
 )  # fmt: skip
-def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float | None) -> None:
+def test_of_a_curve(quantity, columns, expected):
     part = part_of(pair("m", columns), pair("m", columns, seed=1))
     found = measure(quantity, part.trials("m"))
     assert found == pytest.approx([] if expected is None else [expected] * 2)
@@ -59,12 +58,12 @@ def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: floa
          {"bytes_down": [0, 1, 2, 3, 4], **NO_BYTES}, 2),  # without the first renewal
     ],
 )  # fmt: skip
-def test_beside_fedavg(quantity: str, own: Any, base: Any, expected: float) -> None:
+def test_beside_fedavg(quantity, own, base, expected):
     part = part_of(pair("m", own), pair("fedavg", base))
     assert measure(quantity, part.trials("m")) == pytest.approx([expected])
 
 
-def test_of_single_clients() -> None:
+def test_of_single_clients():
     a, b = np.array([np.nan, 0.5, 0.5, 1.0]), np.array([np.nan, 0.4, 0.5, 1.0])
     _, tested = halves(4)
     columns, scores = {"accuracy": CURVE}, {"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
@@ -81,7 +80,7 @@ def test_of_single_clients() -> None:
     assert found == pytest.approx(expected)
 
 
-def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
+def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged():
     each = {0.1: (0.5, 0.7), 1.0: (0.65, 0.65), 10.0: (0.9, 0.9)}
     trials = [
         pair("m", {"validation_clients_accuracy": [v]}, seed, point={"lr": lr}, diverged=lr > 1)
@@ -95,7 +94,7 @@ def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diver
     assert at_best(run_of(*trials[:4]), "validation clients")[1] == {"m": "η = 1 (edge)"}
 
 
-def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each() -> None:
+def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each():
     swept = [pair("m", {"accuracy": [x]}, point={"mu": x}) for x in (0.1, 0.5)]
     run = run_of(*swept, pair("fedavg", {"accuracy": [0.0]}), epochs=2, lr=3.0)
     run = run._replace(experiment=replace(run.experiment, sweep={"mu": [0.1, 0.5]}))

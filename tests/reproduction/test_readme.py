@@ -20,7 +20,7 @@ SETTINGS = {"0.01", "0.001"}
 
 
 @cache
-def rows_of(report: str) -> list[str]:
+def rows_of(report):
     """Return the rows of a report's page and of the page of all claims."""
     pages = (OUT / report / "README.md", OUT / "claims.md")
     return [row for page in pages for row in page.read_text("utf-8").splitlines() if row[:1] == "|"]
@@ -35,14 +35,14 @@ BELOW = README.partition("## The headline claims")[2].partition("\n|")[0]
     ("text", "reports"),
     [*((text, [report]) for text, report in RESULTS), (BELOW, ["per-fedavg", "apfl"])],
 )
-def test_a_number_in_a_sentence_is_what_was_measured(text: str, reports: list[str]) -> None:
+def test_a_number_in_a_sentence_is_what_was_measured(text, reports):
     rows = [row for report in reports for row in rows_of(report)]
     for number in {*re.findall(NUMBER, text)} - SETTINGS:
         alone = re.compile(rf"(?<![\d.]){number}(?!\d)")
         assert any(map(alone.search, rows)), number
 
 
-def test_it_is_short_and_its_sentences_have_no_other_number() -> None:
+def test_it_is_short_and_its_sentences_have_no_other_number():
     sentences = re.sub(r"^\|.*\n|\]\([^)]*\)", "", README, flags=re.MULTILINE)
     held = {number for text in (BELOW, *dict(RESULTS)) for number in re.findall(NUMBER, text)}
     assert {*re.findall(NUMBER, sentences)} == held
@@ -51,7 +51,7 @@ def test_it_is_short_and_its_sentences_have_no_other_number() -> None:
     assert len(re.findall(r"^\d+\. ", results, re.MULTILINE)) == len(RESULTS) <= 10
 
 
-def test_whole_numbers_in_its_sentences() -> None:
+def test_whole_numbers_in_its_sentences():
     cells, ours = read_cells(OUT / "apfl" / "cells.csv"), "APFL, literal init"
     names, keys = (ours, f"{ours}, less less accurate"), dict.fromkeys(p for p, *_ in cells.all)
     pairs = ([cells.get(place, name, "more accurate") for name in names] for place in keys)
@@ -64,11 +64,11 @@ def test_whole_numbers_in_its_sentences() -> None:
     assert f"up to {float(final.split(' | ')[5]):.0f} points from the printed" in README
 
 
-def test_it_is_a_function_of_the_cells() -> None:
+def test_it_is_a_function_of_the_cells():
     assert make_readme(*read_headlines(OUT)) == README
 
 
-def test_a_headline_is_one_claim_and_its_dots_are_on_the_side_of_their_verdicts() -> None:
+def test_a_headline_is_one_claim_and_its_dots_are_on_the_side_of_their_verdicts():
     found, _ = read_headlines(OUT)
     assert len({(one.row["report"], one.claim.what) for one in found}) == len(found)
     for one in found:

@@ -2,8 +2,6 @@
 
 import csv
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,17 +10,17 @@ from reproduce import runs
 from reproduce.cells import read_cells
 
 
-def command(*words: object) -> int:
+def command(*words):
     """Run `fedref reproduce` as a user types it."""
     return main(["reproduce", *map(str, words)])
 
 
-def edit_tiny(old: str, new: str) -> None:
+def edit_tiny(old, new):
     path = runs.PAPERS / "tiny.toml"
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_it_runs_writes_and_goes_on(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_runs_writes_and_goes_on(tiny, capsys):
     assert command("tiny", "--out", tiny, "--workers", 1) == 0
     page, cells = tiny / "tiny" / "README.md", tiny / "tiny" / "cells.csv"
     found, place = read_cells(cells), ("Digits", "")
@@ -56,9 +54,7 @@ def test_it_runs_writes_and_goes_on(tiny: Path, capsys: pytest.CaptureFixture[st
     assert "runs/tiny/one already holds a run" in capsys.readouterr().err
 
 
-def test_quick_runs_begin_anew_and_fail_by_direction(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quick_runs_begin_anew_and_fail_by_direction(tiny, capsys):
     folder = tiny.parent / "runs" / "tiny-quick"
     folder.mkdir(parents=True)
     (folder / "thesis.txt").write_text("mine")
@@ -85,9 +81,7 @@ def test_quick_runs_begin_anew_and_fail_by_direction(
         (("tiny",), "vehicle: not found"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(
-    words: tuple[str, ...], message: str, tiny: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_what_cannot_be_run_is_one_line(words, message, tiny, monkeypatch, capsys):
     monkeypatch.delenv("FEDREF_DATA", raising=False)
     edit_tiny('data = "digits"', 'data = "vehicle"')
     assert command(*words, "--out", tiny) == 2
@@ -97,7 +91,7 @@ def test_what_cannot_be_run_is_one_line(
     assert not tiny.parent.exists()
 
 
-def test_a_run_has_the_values_of_those_that_it_is_from() -> None:
+def test_a_run_has_the_values_of_those_that_it_is_from():
     spec = {
         "algorithms": {"a": {"algorithm": "fedavg"}, "b": {"algorithm": "fedprox"}},
         "base": {"rounds": 9, "lr": 1.0, "data": "digits", "algorithms.b.mu": 3.0},
@@ -119,7 +113,7 @@ def test_a_run_has_the_values_of_those_that_it_is_from() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", runs.report_names())
-def test_each_report_runs_at_its_smallest(name: str, real: Path, tmp_path: Path) -> None:
+def test_each_report_runs_at_its_smallest(name, real, tmp_path):
     out = tmp_path / "results"
     words = ["--quick", "--data-dir", real, "--workers", 1]  # pytest runs two reports side by side
     assert command(name, *words, "--out", out) == 0
@@ -130,7 +124,7 @@ def test_each_report_runs_at_its_smallest(name: str, real: Path, tmp_path: Path)
     assert {*links} == {path.name for path in folder.glob("*.png")}
 
 
-def test_an_interrupted_run_is_gone_on_with(tiny: Path) -> None:
+def test_an_interrupted_run_is_gone_on_with(tiny):
     directory = tiny.parent / "runs" / "one"
     made = runs.compose_experiments(runs.read_spec("tiny"))["one"]
     whole = runs.complete(made, directory, None, 1)

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import re
 import struct
 import time
 from collections.abc import Callable
@@ -33,28 +32,13 @@ from fedref.lab.datasets import from_manifest, load, manifest, manifest_of, spli
 from fedref.lab.datasets.manifest import is_manifest
 
 X, Y = images(8)
-FLAT, MASK = X.reshape(8, -1), np.array([0, 1, 0, 0, 1, 0, 0, 1], bool)
+FLAT = X.reshape(8, -1)
 
-# ---- NumPy's files: message, and the arrays that replace those of {X, y}; None removes one ----------
-
-PARTS = {
-    "X": None, "y": None, "train_images": X[:4], "train_labels": Y[:4],
-    "test_images": X[5:], "test_labels": Y[5:],
-}  # fmt: skip
-NPZ: list[tuple[str, dict[str, object]]] = [
-    ("no array 'y', only X", {"y": None}),
-    (r"y has shape \(7,\)", {"y": Y[:7]}),
-    ("y is nan in row 0", {"y": np.full(8, np.nan)}),
-    ("X holds <U1", {"X": np.array([list("ab")] * 8)}),
-    (r"X has shape \(0, 9\)", {"X": FLAT[:0], "y": Y[:0]}),
-    ("expected UTF-8", {"client": np.full(8, 0xD800, "<u4").view("<U1")}),  # a lone surrogate
-    ("expected images of one size and type", PARTS | {"test_images": X[5:, :2]}),
-    ("unknown array 'train'; expected only X, y, client, test", {"train": MASK}),
-    ("test holds other values, or is true for all rows", {"test": np.arange(8)}),
-]  # fmt: skip
+# ---- what makes them -------------------------------------------------------------------------------
 
 
-def npz(changes):
+def npz(**changes):
+    """An .npz file of X and y with other arrays; None leaves one out."""
     arrays = {"X": FLAT, "y": Y} | changes
     return npz_bytes({name: array for name, array in arrays.items() if array is not None})
 
@@ -71,38 +55,18 @@ def npy_claiming(shape):
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
 
 
-ZIP = {
-    "pickled objects|allow_pickle": {"X.npy": npy(np.array([{}]))},
-    "expected an .npz": {"X.npy": npy_claiming("(9999999, 9999999)")},
-    "claims 68157440 bytes": {"X.npy": bytes(65 << 20)},
-}
-
-# ---- tables ----------------------------------------------------------------------------------------
-
 TABLE = "age,weight,client,y\n1,2.5,b,0\n3,-4e1,a,2\n5,6,b,1\n"
-CSV = {
-    "line 3 .row 1.: weight is 'heavy'; expected a finite number": TABLE.replace("-4e1", "heavy"),
-    "line 3 .row 1.: weight is '1_000'": TABLE.replace("-4e1", "1_000"),
-    "weight is empty.*fill the cell, or leave out": TABLE.replace("-4e1", ""),
-    "weight is 'nan'.*fill the cell": TABLE.replace("-4e1", "nan"),
-    "line 3 .row 1. has 5 cells; expected 4, as the header has": TABLE.replace("-4e1", "-4,1"),
-    "line 3 .row 1.: y is 'two', and a number in other rows": TABLE.replace("a,2", "a,two"),
-    "no column y, only age, weight, client, z; .* with one of y, .*data.label": TABLE.replace("y\n", "z\n"),
-    "two columns are called age": TABLE.replace("weight", "age"),
-    "a column has no name": TABLE.replace("age", ""),
-    "shop is 'b'; .*data.client='shop'": TABLE.replace("client", "shop"),
-    "data.csv: is empty": "\n\n",
-    "line 2 .row 0.: test is 'yes'; expected 1 or true": "x,test,y\n1,yes,0\n",
-    "expected a table as UTF-8 text": "x,y\n\udcff,1\n",
-}  # fmt: skip
 
-# ---- LEAF's JSON, and roles ------------------------------------------------------------------------
+
+def csv(old, new):
+    return TABLE.replace(old, new).encode()
+
 
 GOOD = json.dumps(leaf_object())
 
 
-def change(*path, **new):
-    """The valid file with one value left out, or with `to` in its place."""
+def leaf(*path, **new):
+    """LEAF's JSON with one value left out, or with `to` in its place."""
     data: Any = json.loads(GOOD)
     *outer, last = path
     inside = reduce(getitem, outer, data)
@@ -113,55 +77,17 @@ def change(*path, **new):
     return json.dumps(data).encode()
 
 
-def text_for_all(rows=4000):
-    """One long text among the numbers, for which NumPy would give every row as much room."""
-    entry = {"x": [[0]] * rows + [["a" * 50_000]], "y": [0] * (rows + 1)}
-    found = {"users": ["u"], "num_samples": [rows + 1], "user_data": {"u": entry}}
-    return json.dumps(found).encode()
+U1 = ("user_data", "u1")
 
 
-def tweets(odd):
-    """Tweets whose rows are odd, or if it is no list the class of the first."""
-    x, y = (odd, [0] * len(odd)) if isinstance(odd, list) else ([["1", "", "", "me", "a"]], [odd])
-    entry = {"users": ["me"], "num_samples": [len(x)], "user_data": {"me": {"x": x, "y": y}}}
+def leaf_of(user, x, y):
+    """LEAF's JSON of one user."""
+    entry = {"users": [user], "num_samples": [len(x)], "user_data": {user: {"x": x, "y": y}}}
     return json.dumps(entry).encode()
 
 
-U1 = ("user_data", "u1")
-TWEETS = {
-    "x[1] is ['2', 'b']; expected a tweet": [["1", "", "", "me", "a"], ["2", "b"]],
-    **{f"y[0] is {odd!r}; expected 0 or 1, a tweet's class": odd for odd in (2, "5", True)},
-}
-LEAF: list[tuple[str, bytes]] = [
-    ("expected LEAF JSON", GOOD[:-9].encode()),
-    ("users, num_samples or user_data is missing", change("users")),
-    ("3 users, 2 user_data, 3 num_samples: 'u1'; expected every user", change(*U1)),
-    ("'u0' occurs twice", GOOD.replace('"u1": {', '"u0": {').encode()),
-    ("'u0': 2 rows in x, 2 in y, '2' in num_samples", change("num_samples", 0, to="2")),
-    (r"x\[2\] is \[.*; expected a list of 4 numbers", change(*U1, "x", 2, 0)),
-    ("'u1': 2 features; expected 4, as in .*'u0'", change(*U1, "x", to=[[1.0, 2.0]] * 3)),
-    ("holds NaN", change(*U1, "x", 0, 0, to=float("nan"))),
-    (r"y\[0\] is None; expected one number", change(*U1, "y", 0, to=None)),
-    (r"x\[4000\] is \['aaa", text_for_all()),
-]  # fmt: skip
-ROLES = {
-    b"no": "expected roles.json",
-    b'{"HAMLET": ["To be"]}': "role 'HAMLET': is not a list of lists of text",
-    b'{"HAMLET": [["To be"]]}': "no role has more than 80 characters",
-}
-
-# ---- idx -------------------------------------------------------------------------------------------
-
+TWEET = ["1", "", "", "me", "a"]
 IDX = idx_bytes(X[:4])
-HEAD = struct.pack(">4B", 0, 0, 8, 3)
-IMAGES = {
-    "is empty; expected an idx": gzip.compress(b"", mtime=0),
-    "magic number 504b0304": b"PK\x03\x04" + IDX,
-    "ends within its dimensions": IDX[:9],
-    "claim 36 bytes; expected 35 bytes": IDX[:-1],
-    "an idx file.*the dimensions": b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x",
-    r"labels of shape \(12,\); expected one for each of 4 images": IDX,
-}
 
 
 def layers():
@@ -172,46 +98,104 @@ def layers():
     return zip_bytes({f"{name}.gz": named for name in idx_files("emnist-letters-", "test")})
 
 
-# ---- manifests -------------------------------------------------------------------------------------
-
 SMALL = manifest_of(split("iid", load("digits"), 5, users=3))
-CLIENT = {"name": "0", "train": [1], "test": [2]}
-NOWHERE = {"sha256": "0", "rows": 1}
-MANIFESTS: dict[str, dict[str, Any]] = {
-    "the source digits has SHA-256": {"source": {"name": "digits"} | NOWHERE},
-    "'test'; expected lists train and test": {"clients": [{"name": "0", "train": [1]}]},
-    "scale": {"scale": 0},
-    r"expected .*which stands in it: it has been changed": {"sha256": "\x1b[2J\n"},
-}  # fmt: skip
 
 
-def resealed(changes):
-    """A manifest that someone changed and sealed again."""
+def sealed(**changes):
+    """A manifest that someone changed, and unless the seal is what changed, sealed again."""
     data = SMALL | changes
-    return json.dumps(
-        data if "sha256" in changes else data | {"sha256": manifest.seal(data)}
-    ).encode()
+    seal = {} if "sha256" in changes else {"sha256": manifest.seal(data)}
+    return json.dumps(data | seal).encode()
 
 
-# ---- the table -------------------------------------------------------------------------------------
+# ---- the table: file → message → what stands in it, or a function that makes it --------------------
 
-TABLE_OF_ALL: list[tuple[str, bytes | Callable[[], bytes], str]] = [
-    *(("data.npz", npz(arrays), message) for message, arrays in NPZ),
-    *(("data.npz", lambda members=members: zip_bytes(members), message) for message, members in ZIP.items()),
-    *(("data.csv", text.encode(errors="surrogateescape"), message) for message, text in CSV.items()),
-    *(("data.json", data, message) for message, data in LEAF),
-    *(("sent140/data.json", tweets(odd), re.escape(message)) for message, odd in TWEETS.items()),
-    *(("shakespeare/roles.json", data, message) for data, message in ROLES.items()),
-    *(("idx/train-images-idx3-ubyte", data, message) for message, data in IMAGES.items()),
-    ("idx/train-labels-idx1-ubyte", idx_bytes(Y[:3]), r"\(3,\); expected one for each of 12 images"),
-    *(("m.json", resealed(changes), message) for message, changes in MANIFESTS.items()),
-    *(("m.json", data, "expected a split manifest") for data in (b"[]", b"{}", b"\xff")),
-    ("m.json", json.dumps(SMALL).replace("{", '{"seed": 7,', 1).encode(), "'seed' occurs twice"),
-    ("data.json.gz", lambda: gzip.compress(b" " * (70 << 20), 9), "becomes too large"),
-    ("emnist/gzip.zip", layers, "becomes too large|claims"),
-    *((name, b"", "is empty; expected ") for name in ("a.npz", "b.mat", "c.tsv", "d.json", "m.json",
-      "shakespeare/roles.json", "emnist/gzip.zip", "idx/train-images-idx3-ubyte")),
-]  # fmt: skip
+WRONG: dict[str, dict[str, bytes | Callable[[], bytes]]] = {
+    "data.npz": {
+        "is empty; expected ": b"",
+        "no array 'y', only X": npz(y=None),
+        r"y has shape \(7,\)": npz(y=Y[:7]),
+        "y is nan in row 0": npz(y=np.full(8, np.nan)),
+        "X holds <U1": npz(X=np.array([list("ab")] * 8)),
+        r"X has shape \(0, 9\)": npz(X=FLAT[:0], y=Y[:0]),
+        "expected UTF-8": npz(client=np.full(8, 0xD800, "<u4").view("<U1")),  # a lone surrogate
+        "expected images of one size and type": npz(
+            X=None, y=None, train_images=X[:4], train_labels=Y[:4], test_images=X[5:, :2], test_labels=Y[5:]),
+        "unknown array 'train'; expected only X, y, client, test": npz(train=Y > 0),
+        "test holds other values, or is true for all rows": npz(test=np.arange(8)),
+        "pickled objects|allow_pickle": lambda: zip_bytes({"X.npy": npy(np.array([{}]))}),
+        "expected an .npz": lambda: zip_bytes({"X.npy": npy_claiming("(9999999, 9999999)")}),
+        "claims 68157440 bytes": lambda: zip_bytes({"X.npy": bytes(65 << 20)}),
+    },
+    "data.csv": {
+        "line 3 .row 1.: weight is 'heavy'; expected a finite number": csv("-4e1", "heavy"),
+        "line 3 .row 1.: weight is '1_000'": csv("-4e1", "1_000"),
+        "weight is empty.*fill the cell, or leave out": csv("-4e1", ""),
+        "weight is 'nan'.*fill the cell": csv("-4e1", "nan"),
+        "line 3 .row 1. has 5 cells; expected 4, as the header has": csv("-4e1", "-4,1"),
+        "line 3 .row 1.: y is 'two', and a number in other rows": csv("a,2", "a,two"),
+        "no column y, only age, weight, client, z; .* with one of y, .*data.label": csv("y\n", "z\n"),
+        "two columns are called age": csv("weight", "age"),
+        "a column has no name": csv("age", ""),
+        "shop is 'b'; .*data.client='shop'": csv("client", "shop"),
+        "data.csv: is empty": b"\n\n",
+        "line 2 .row 0.: test is 'yes'; expected 1 or true": b"x,test,y\n1,yes,0\n",
+        "expected a table as UTF-8 text": b"x,y\n\xff,1\n",
+    },
+    "data.json": {
+        "is empty; expected ": b"",
+        "expected LEAF JSON": GOOD[:-9].encode(),
+        "users, num_samples or user_data is missing": leaf("users"),
+        "3 users, 2 user_data, 3 num_samples: 'u1'; expected every user": leaf(*U1),
+        "'u0' occurs twice": GOOD.replace('"u1": {', '"u0": {').encode(),
+        "'u0': 2 rows in x, 2 in y, '2' in num_samples": leaf("num_samples", 0, to="2"),
+        r"x\[2\] is \[.*; expected a list of 4 numbers": leaf(*U1, "x", 2, 0),
+        "'u1': 2 features; expected 4, as in .*'u0'": leaf(*U1, "x", to=[[1.0, 2.0]] * 3),
+        "holds NaN": leaf(*U1, "x", 0, 0, to=float("nan")),
+        r"y\[0\] is None; expected one number": leaf(*U1, "y", 0, to=None),
+        # one long text, for which NumPy would give every row as much room
+        r"x\[4000\] is \['aaa": leaf_of("u", [[0]] * 4000 + [["a" * 50_000]], [0] * 4001),
+    },
+    "data.json.gz": {"becomes too large": lambda: gzip.compress(b" " * (70 << 20), 9)},
+    "sent140/data.json": {
+        r"x\[1\] is \['2', 'b'\]; expected a tweet": leaf_of("me", [TWEET, ["2", "b"]], [0, 0]),
+        **{rf"y\[0\] is {odd!r}; expected 0 or 1, a tweet's class": leaf_of("me", [TWEET], [odd])
+           for odd in (2, "5", True)},
+    },
+    "shakespeare/roles.json": {
+        "is empty; expected ": b"",
+        "expected roles.json": b"no",
+        "role 'HAMLET': is not a list of lists of text": b'{"HAMLET": ["To be"]}',
+        "no role has more than 80 characters": b'{"HAMLET": [["To be"]]}',
+    },
+    "idx/train-images-idx3-ubyte": {
+        "ubyte: is empty; expected ": b"",
+        "is empty; expected an idx": gzip.compress(b"", mtime=0),
+        "magic number 504b0304": b"PK\x03\x04" + IDX,
+        "ends within its dimensions": IDX[:9],
+        "claim 36 bytes; expected 35 bytes": IDX[:-1],
+        "an idx file.*the dimensions": b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x",
+        r"labels of shape \(12,\); expected one for each of 4 images": IDX,
+    },
+    "idx/train-labels-idx1-ubyte": {
+        r"\(3,\); expected one for each of 12 images": idx_bytes(Y[:3]),
+    },
+    "emnist/gzip.zip": {"is empty; expected ": b"", "becomes too large|claims": layers},
+    "m.json": {
+        "is empty; expected ": b"",
+        "m.json: .*expected a split manifest": b"[]",
+        "expected a split manifest": b"\xff",
+        "the source digits has SHA-256": sealed(source={"name": "digits", "sha256": "0", "rows": 1}),
+        "'test'; expected lists train and test": sealed(clients=[{"name": "0", "train": [1]}]),
+        "scale": sealed(scale=0),
+        r"expected .*which stands in it: it has been changed": sealed(sha256="\x1b[2J\n"),
+        "'seed' occurs twice": json.dumps(SMALL).replace("{", '{"seed": 7,', 1).encode(),
+    },
+    **{name: {"is empty; expected ": b""} for name in ("b.mat", "c.tsv")},
+}  # fmt: skip
+ROWS = [
+    (name, content, message) for name, rows in WRONG.items() for message, content in rows.items()
+]
 PROC = Path("/proc/self/clear_refs")
 
 
@@ -238,7 +222,7 @@ def place(root, name):
     return path
 
 
-@pytest.mark.parametrize(("name", "content", "message"), TABLE_OF_ALL)
+@pytest.mark.parametrize(("name", "content", "message"), ROWS)
 def test_a_wrong_file_is_one_line_at_once(tmp_path, name, content, message):
     path = place(tmp_path, name)
     path.write_bytes(content if isinstance(content, bytes) else content())
@@ -263,9 +247,7 @@ VALID: dict[str, Callable[[], bytes]] = {
     "a.npz": lambda: npz_bytes({"X": X, "y": Y, "client": Y}),
     "a.csv": lambda: TABLE.encode(),
     "a.json": lambda: GOOD.encode(),
-    "shakespeare/roles.json": lambda: json.dumps(
-        {"HAMLET": [["To be, or not to be"] * 9]}
-    ).encode(),
+    "shakespeare/roles.json": lambda: b'{"HAMLET": [[' + b'"To be, or not to be", ' * 9 + b'""]]}',
     "m.json": lambda: json.dumps(SMALL).encode(),
     "emnist/gzip.zip": emnist_zip,
 }
