@@ -22,23 +22,13 @@ def test_list_names_every_data_set(capsys):
 
 
 def test_show_prints_table_1_and_writes_nothing_but_a_picture_that_is_asked_for(here, capsys):
-    main(
-        "data",
-        "show",
-        "digits",
-        "--split",
-        "shards",
-        "--set",
-        "split.users=20",
-        "--out",
-        "digits.png",
-    )
+    words = "digits --split shards --set split.users=20 --out digits.png"
+    main("data", "show", *words.split())
     lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
     assert (lines["clients"], lines["samples"], lines["mean"]) == ("20", "1,797", "89.8")
     put_json(here, leaf_object())
-    (here / "a.csv").write_text(
-        "subject,x,y\n" + "".join(f"{i % 3},{i},{i % 2}\n" for i in range(9))
-    )
+    lines = [f"{i % 3},{i},{i % 2}\n" for i in range(9)]
+    (here / "a.csv").write_text("".join(["subject,x,y\n", *lines]))
     for name, words in (
         ("digits", "split by per-fedavg"),  # what is usual for these data
         ("data.json", "split by natural"),
@@ -79,19 +69,16 @@ def test_rules_are_listed(capsys):
     assert len({rule.help for rule in RULES.values()}) == len(RULES)  # each says its own
 
 
-def test_other_formats_are_refused_and_the_help_has_the_lines_that_convert_them(
-    tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+def test_other_formats_are_refused_and_the_help_has_the_lines_that_convert_them(here, capsys):
+    (here / "a.parquet").write_bytes(b"PAR1")
     for label, shade in (("cat", 0.0), ("dog", 1.0)):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        imsave(tmp_path / "images" / label / "1.png", np.full((4, 5, 3), shade))
+        (here / "images" / label).mkdir(parents=True)
+        imsave(here / "images" / label / "1.png", np.full((4, 5, 3), shade))
     for name in ("a.parquet", "images"):
         assert "`fedref data --help` says how" in refused(capsys, "data", "show", name)
     assert commands.main(["data", "--help"]) == 0
     *_, parquet, images = re.split(r"^  (?:Parquet|images) ", capsys.readouterr().out, flags=re.M)
     assert "pd.read_parquet(" in parquet
     exec(re.sub("^ +", "", images, flags=re.M), {})
-    source = load(tmp_path / "data.npz")
+    source = load(here / "data.npz")
     assert (source.image, source.label_names) == ((4, 5, 4), ("cat", "dog"))

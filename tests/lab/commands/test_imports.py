@@ -1,6 +1,5 @@
 """What is imported for a command; the command line works without docstrings, too."""
 
-import os
 import subprocess
 import sys
 
@@ -26,14 +25,10 @@ main(["explain", "apfl"])
 
 def test_a_command_does_not_wait_for_libraries_that_it_does_not_need():
     """Under -OO, which drops docstrings."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-OO", "-c", IMPORTED], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert done.stderr == (
-        "fedref: error: the explanations are docstrings, which python -OO drops: run it without -OO\n"
-    )
+    command = [sys.executable, "-OO", "-c", IMPORTED]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    why = "the explanations are docstrings, which python -OO drops: run it without -OO"
+    assert done.stderr == f"fedref: error: {why}\n"
     *_, help, run, plots = (set(line.split()) for line in done.stdout.splitlines())
     heavy = {"pooch", "tqdm", "scipy", "matplotlib", "distributed", "pandas", "asyncio"}
     assert not help & {*heavy, "fedref.lab.experiments", "fedref.models", "tomli_w"}

@@ -113,17 +113,15 @@ def test_help_says_every_option_and_command(capsys, monkeypatch):
 def examples() -> list[list[str]]:
     """The command lines of the epilog."""
     text = cli.run.__doc__.partition("examples\n")[2].partition("\n\n")[0].replace("\\\n", " ")
-    return [
-        shlex.split(re.split(r"\s{4,}(?=the )", line.strip())[0])[1:] for line in text.splitlines()
-    ]
+    lines = (re.split(r"\s{4,}(?=the )", line.strip())[0] for line in text.splitlines())
+    return [shlex.split(line)[1:] for line in lines]
 
 
 def test_the_examples_work_as_written(here):
     shipped = [words for words in examples() if "mnist" not in words and words[0] == "run"]
     assert len(shipped) == len(examples()) - 2 == 4
-    write(
-        here / "experiment.toml", document(algorithms=algorithms("fedprox"), model={"name": "mlp"})
-    )
+    table = document(algorithms=algorithms("fedprox"), model={"name": "mlp"})
+    write(here / "experiment.toml", table)
     for i, words in enumerate(shipped):
         few = ["--rounds", "1"]  # as written, but for the number of rounds
         words = [f"DIR{i}" if word == "DIR" else word for word in words]
