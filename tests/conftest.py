@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import Phase, settings
+from pages import FILES
 from running import end_processes
 
 from fedref.lab import plots
@@ -29,6 +31,19 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "curves", lambda table: None, raising=False)
     monkeypatch.setattr(plots, "save", lambda figure, path: None, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def page_files(tmp_path, monkeypatch):
+    """In a folder with only the files that the pages define; their modules are imported anew."""
+    assert set(FILES) == {"ditto.py", "mine.py", "test_mine.py"}
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in ("mine", "ditto"):
+        sys.modules.pop(name, None)
 
 
 # Where SIGINT is ignored, as in a background job, the processes that tests start would ignore it too.

@@ -1,6 +1,5 @@
 """fedref/README.md's "Extend it", run as written: an algorithm, a model and data from outside."""
 
-import re
 import shlex
 import shutil
 import sys
@@ -10,7 +9,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from running import ROOT, contents, document, main, process, refused, toml
+from pages import EXTEND, blocks
+from running import contents, document, main, process, refused, toml
 
 import fedref
 from fedref import tree
@@ -22,17 +22,9 @@ from fedref.lab.plots.runs import curves
 from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 
-SECTION = (
-    (ROOT / "fedref/README.md")
-    .read_text("utf-8")
-    .partition("## Extend it\n")[2]
-    .partition("\n## ")[0]
-)
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
-MINE, NET, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
-README = (ROOT / "README.md").read_text("utf-8")
-(DITTO,) = re.findall(r"```python\n(# ditto.py\n.*?)```", README, re.DOTALL)
-(COMMAND,) = (shlex.split(text)[1:] for kind, text in BLOCKS if kind == "sh")
+SECTION = EXTEND.partition("## Extend it\n")[2].partition("\n## ")[0]
+MINE, NET, PROOF, IN_PYTHON = blocks(SECTION, "python")
+COMMAND = shlex.split(blocks(SECTION, "sh")[0])[1:]
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -61,14 +53,10 @@ def whatever(it):
 
 
 @pytest.fixture
-def mine(here, monkeypatch):
-    """mine.py and ditto.py in the current folder, imported anew for each test."""
+def mine(here, page_files):
+    """The files of the pages in the current folder, with these models."""
     (here / "mine.py").write_text(MINE + MISTAKEN, encoding="utf-8")
-    (here / "ditto.py").write_text(DITTO, encoding="utf-8")
-    monkeypatch.syspath_prepend(here)
-    yield here
-    for name in ("mine", "ditto"):
-        sys.modules.pop(name, None)
+    return here
 
 
 def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
@@ -97,7 +85,7 @@ def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsy
     assert contents(mine / "ditto") == before
 
     scope: dict = {}
-    exec(PYTHON, scope)
+    exec(IN_PYTHON, scope)
     run = fedref.load_run("ditto")
     t, accuracy = run.curve("Ditto", "accuracy_mean")
     assert t.tolist() == scope["rounds"].tolist() == list(range(21))

@@ -20,6 +20,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from pages import PYTHON, README, SHELL
 
 import fedref
 from fedref import checks
@@ -27,7 +28,6 @@ from fedref.algorithms import ALGORITHMS
 from fedref.teach import source
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
 PUBLIC = ROOT / "tests" / "public.txt"
 
 
@@ -66,10 +66,8 @@ def imported_names(code: str) -> Iterator[str]:
 
 def snippets() -> Iterator[str]:
     """Yield the code that READMEs, the notebook and the checks' documentation show."""
-    for page in ("README.md", "fedref/README.md", "data/README.md"):
-        text = (ROOT / page).read_text("utf-8")
-        yield from re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-        yield from re.findall(r"^cat > \w+\.py <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    yield from PYTHON
+    yield from re.findall(r"^cat > \w+\.py <<'END'\n(.*?)^END$", "\n".join(SHELL), re.S | re.M)
     for cell in json.loads((ROOT / "fedref/teach/tour.ipynb").read_text("utf-8"))["cells"]:
         yield "".join(cell["source"]) * (cell["cell_type"] == "code")
     yield "".join(example.source for example in DocTestParser().get_examples(checks.__doc__))

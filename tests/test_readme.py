@@ -1,7 +1,7 @@
 """The pages, run as written: every command, every snippet, every link.
 
 Each shell block runs in a folder that holds only the files which the pages define. Quick commands
-inside a line of text share one such folder, in their order on the pages. No process is started for
+inside a line of text share one such page_files, in their order on the pages. No process is started for
 `fedref`, because it would spend its time on imports: a command line is given to `main`, a snippet to
 `exec`. Slow commands, and snippets with all of their rounds, run with -m slow.
 """
@@ -14,32 +14,17 @@ import re
 import shlex
 import subprocess
 import sys
-import tokenize
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from pages import PAGES, PROSE, PYTHON, README, SHELL
 from running import ROOT, main
 
 from fedref.algorithms import per_fedavg
 from fedref.teach import source
 
-README = (ROOT / "README.md").read_text("utf-8")
-#: page → its text. Commands, snippets and links of all of them are tested.
-PAGES = {
-    name: (ROOT / name).read_text("utf-8")
-    for name in ("README.md", "fedref/README.md", "data/README.md")
-}
-ALL = "\n".join(PAGES.values())
-
-#: (language, text) of every fenced block.
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", ALL, re.DOTALL | re.MULTILINE)
-SHELL = [text for language, text in BLOCKS if language == "sh"]
-PYTHON = [text for language, text in BLOCKS if language == "python"]
-#: file → its snippet: one whose first line is a comment with the file's name.
-FILES = {text.split()[1]: text for text in PYTHON if re.match(r"# \w+\.py\n", text)}
-PROSE = re.sub(r"^```.*?^```$", "", ALL, flags=re.DOTALL | re.MULTILINE)
 #: Commands inside a line of text, once each, in their order.
 INLINE = list(dict.fromkeys(" ".join(x.split()) for x in re.findall(r"`(fedref\s[^`]*)`", PROSE)))
 
@@ -65,24 +50,8 @@ PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
 
 
 def commands_to_run(slow):
-    return [
-        c for c in INLINE if not PLACEHOLDER.search(c) and c not in NOT_RUN and (c in SLOW) == slow
-    ]
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with only the files that the pages define."""
-    assert set(FILES) == {"ditto.py", "mine.py", "test_mine.py"}
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("mine", "ditto"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield tmp_path
-    for name in ("mine", "ditto"):
-        sys.modules.pop(name, None)
+    wanted = (c for c in INLINE if not PLACEHOLDER.search(c) and c not in NOT_RUN)
+    return [c for c in wanted if (c in SLOW) == slow]
 
 
 def play(text):
@@ -106,19 +75,19 @@ def play(text):
 # ---- commands ------------------------------------------------------------------------------------
 
 
-def test_commands_inside_lines_run_as_written(folder):
+def test_commands_inside_lines_run_as_written(page_files):
     assert len(commands_to_run(slow=False)) >= 6
     for command in commands_to_run(slow=False):
         play(command)
-    assert (folder / "my.toml").read_text().startswith('name = "')
+    assert (page_files / "my.toml").read_text().startswith('name = "')
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands_to_run(slow=True))
-def test_slow_commands_inside_lines_run_as_written(folder, command):
+def test_slow_commands_inside_lines_run_as_written(page_files, command):
     play(command)
     if command.endswith("site"):
-        assert (folder / "site" / "index.html").exists()
+        assert (page_files / "site" / "index.html").exists()
 
 
 def test_commands_that_cannot_run_as_written_exist(capsys):
@@ -137,7 +106,7 @@ def without_installs(text):
 
 
 @pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
-def test_shell_blocks_run_as_written(folder, text):
+def test_shell_blocks_run_as_written(page_files, text):
     play(without_installs(text))
 
 
@@ -146,16 +115,16 @@ TABLE = re.search(r"^\| algorithm .*?(?=\n\n)", README, re.DOTALL | re.MULTILINE
 
 
 @pytest.mark.slow
-def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
+def test_the_first_run_prints_the_table_and_draws_the_picture(page_files):
     assert SHELL[0].splitlines()[1:] == ["fedref run"]
     assert TABLE in play(without_installs(SHELL[0]))
-    (run,) = (folder / "runs").glob("*-digits")
+    (run,) = (page_files / "runs").glob("*-digits")
     files = {"curves.png", "metrics.csv", "split.json", "config.toml"}
     assert files <= {path.name for path in run.iterdir()}
 
 
 @pytest.mark.slow
-def test_ditto_has_the_accuracies_that_the_readme_states(folder):
+def test_ditto_has_the_accuracies_that_the_readme_states(page_files):
     text = r"it averages ([\d.]+) %, more than any in the table above, and ends at ([\d.]+) %, as `(.*)` does"
     ((average, final, equal),) = re.findall(text, README)
     (command,) = re.findall(r"^    (fedref run ditto:Ditto .*)$", README, re.MULTILINE)
@@ -174,18 +143,13 @@ def with_asserts(text):
 
     After an expression it is the expression's value; after an assignment, the shapes of its targets.
     """
-    comments = {
-        token.start[0]: token.string[1:].strip()
-        for token in tokenize.generate_tokens(StringIO(text).readline)
-        if token.type == tokenize.COMMENT
-    }
     lines = text.splitlines()
     for node in ast.parse(text).body:
+        code, _, comment = lines[node.end_lineno - 1].partition("  # ")
         try:
-            value = ast.literal_eval(comments.get(node.end_lineno, ""))
+            value = ast.literal_eval(comment)
         except (SyntaxError, ValueError):
             continue
-        code = lines[node.end_lineno - 1]
         if isinstance(node, ast.Expr):
             code = f"assert {ast.unparse(node.value)} == {value}"
         elif isinstance(node, ast.Assign):
@@ -200,17 +164,19 @@ SNIPPETS = [text for text in PYTHON if "distributed" not in text and "from torch
 
 @pytest.mark.parametrize("text", SNIPPETS, ids=range(len(SNIPPETS)))
 @pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_snippets_run_as_written(folder, text, rounds):
+def test_snippets_run_as_written(page_files, text, rounds):
     """As written there are 20 rounds, so 21 evaluations; the fast test replaces both numbers."""
     text = text.replace("rounds=20", f"rounds={rounds}").replace("(21,", f"({rounds + 1},")
     text = text.replace(", 21)", f", {rounds + 1})")
     exec(with_asserts(text), {"__name__": "snippet"})
 
 
-def test_the_property_tests_fail_as_the_readme_says(folder):
+def test_the_property_tests_fail_as_the_readme_says(page_files):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "test_mine.py"]
     drawn_alike = {**os.environ, "CI": "1"}  # Hypothesis draws the same on every run there
-    process = subprocess.run(command, cwd=folder, env=drawn_alike, capture_output=True, text=True)
+    process = subprocess.run(
+        command, cwd=page_files, env=drawn_alike, capture_output=True, text=True
+    )
     assert process.returncode == 1
     printed = " ".join(process.stdout.replace("\nE", "").split())
     stated = re.search(r"redo them by hand:\n\n((?:    .*\n)+)", README)
@@ -264,14 +230,13 @@ def test_the_readme_is_read_in_five_minutes():
 
 
 def test_the_map_has_the_lines_of_each_house():
-    def lines(*folders):
-        return sum(
-            len(p.read_bytes().splitlines()) for f in folders for p in ROOT.glob(f"{f}/**/*.py")
-        )
+    def lines(pattern):
+        return sum(len(path.read_bytes().splitlines()) for path in ROOT.glob(pattern))
 
-    spec, lab = len((ROOT / "fedref/spec.py").read_bytes().splitlines()), lines("fedref/lab")
+    places = "fedref/spec.py", "fedref/**/*.py", "fedref/lab/**/*.py", "tests/**/*.py"
+    spec, everything, lab, tests = map(lines, places)
     shown = re.findall(r"^\| `(?:fedref|tests).* \| ([\d ]+) \|$", README, re.MULTILINE)
-    measured = [spec, lines("fedref") - lab - spec, lab, lines("tests")]
+    measured = [spec, everything - lab - spec, lab, tests]
     for text, counted in zip(shown, measured, strict=True):
         assert abs(int(text.replace(" ", "")) - counted) <= 0.1 * counted, counted
 
