@@ -57,41 +57,25 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
 
 OWN = """
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-import numpy as np
-from fedref.algorithm import ClientResult
-from fedref.algorithms.fedavg import FedAvg
-from fedref.models import Logistic
-class Own(NamedTuple):
-    v: object
+from ditto import Ditto
 @dataclass(frozen=True)
-class Mine(FedAvg):
-    lam: float = 0.1
+class Mine(Ditto):
     sign: float = -1.0
-    bounds: ClassVar = {"sign": (-2, 2)}
+    bounds = {"sign": (-2, 2)}
     some: tuple[int, ...] = (1, 2)
     none: int | None = None
-    def finish(self, model, sent, local, client_state, data):
-        return ClientResult(local, Own(local))
-@dataclass(frozen=True)
-class Net(Logistic):
-    extra: float = 1.5
-def load(n=60):
-    X = np.random.default_rng(0).normal(size=(n, 2))
-    return X, (X[:, 0] > 0).astype(int), np.arange(n) % 6
 """
 
 
-def test_a_picture_needs_none_of_the_user_s_code(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    (tmp_path / "gone_soon.py").write_text(OWN)
-    words = ("run", "gone_soon:Mine", "fedavg", "--data", "gone_soon:load", "--model", "gone_soon:Net",
+def test_a_picture_needs_none_of_the_user_s_code(page_files, monkeypatch, capsys):
+    (page_files / "gone_soon.py").write_text(OWN)
+    words = ("run", "gone_soon:Mine", "fedavg", "--data", "mine:load", "--model", "mine:Poisson",
              "--set", "split.validation=0.2", "--set", "sweep.lam=[0.1, 1, 2]",
              "--rounds", "2", "-q", "-o", "r")  # fmt: skip
     assert cli.main([*words]) == 0
-    (tmp_path / "gone_soon.py").unlink()
-    monkeypatch.delitem(sys.modules, "gone_soon")
+    for module in ("gone_soon", "ditto", "mine"):
+        (page_files / f"{module}.py").unlink()
+        monkeypatch.delitem(sys.modules, module)
     for options in ([], ["--against", "lam"], ["--kind", "clients"], ["--best"]):
         capsys.readouterr()
         assert plot("r", *options) == 0
