@@ -57,13 +57,20 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
 
 OWN = """
 from dataclasses import dataclass
-from ditto import Ditto
+from typing import NamedTuple
+from fedref.algorithm import ClientResult
+from fedref.algorithms.fedavg import FedAvg
+class Own(NamedTuple):
+    v: object
 @dataclass(frozen=True)
-class Mine(Ditto):
+class Mine(FedAvg):
+    lam: float = 0.1
     sign: float = -1.0
     bounds = {"sign": (-2, 2)}
     some: tuple[int, ...] = (1, 2)
     none: int | None = None
+    def finish(self, model, sent, local, client_state, data):
+        return ClientResult(local, Own(local))
 """
 
 
@@ -73,7 +80,7 @@ def test_a_picture_needs_none_of_the_user_s_code(page_files, monkeypatch, capsys
              "--set", "split.validation=0.2", "--set", "sweep.lam=[0.1, 1, 2]",
              "--rounds", "2", "-q", "-o", "r")  # fmt: skip
     assert cli.main([*words]) == 0
-    for module in ("gone_soon", "ditto", "mine"):
+    for module in ("gone_soon", "mine"):
         (page_files / f"{module}.py").unlink()
         monkeypatch.delitem(sys.modules, module)
     for options in ([], ["--against", "lam"], ["--kind", "clients"], ["--best"]):
