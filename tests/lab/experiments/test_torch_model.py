@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import same
+from running import main
 
 import fedref
 from fedref import checks, strategies
@@ -16,6 +17,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import torch_model
 from fedref.models import MLP
 from fedref.models.batch import Batch
+from fedref.rounds import threads
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 nn = torch.nn
@@ -81,41 +83,42 @@ def test_check_model_holds_it_to_taylor_slopes():
     assert reports["hvp"].slope == pytest.approx(3, abs=0.3)
 
 
-@pytest.mark.parametrize("model", [Net, Net(3, 3)], ids=["class", "object"])
-def test_it_runs_from_python_as_a_model_does(model):
-    one, other = (
-        fedref.run(algorithm=[*ALGORITHMS], model=model, threads=threads, **HOW)
-        for threads in (1, 2)
-    )
-    for a, b in zip(one.records, other.records, strict=True):
-        assert a.rows == b.rows
-        assert same(a.state, b.state)
-        assert all(np.isfinite(x) for x in a.rows[-1].values() if isinstance(x, float))
-    seeds = fedref.run(algorithm="fedavg", model=model, seeds=[1, 2], **HOW).records
+def test_it_runs_from_python_as_a_model_does(monkeypatch):
+    """An object as its class, and on threads, as if the model were large, as on one."""
+    how = {**HOW, "algorithm": [*ALGORITHMS], "model": Net}
+    run = fedref.run(threads=1, **how)
+    rows = [record.rows[-1] for record in run.records]
+    assert all(np.isfinite(x) for row in rows for x in row.values() if isinstance(x, float))
+    monkeypatch.setattr(threads, "STEP", 1)
+    monkeypatch.setattr(threads, "ROUND", 1)
+    few = {**how, "algorithm": ["fedavg", "per-fedavg"], "model": Net(3, 3)}
+    other = fedref.run(threads=2, **few)
+    for label in few["algorithm"]:
+        (one,), (two,) = run.records_of(label), other.records_of(label)
+        assert one.rows == two.rows
+        assert same(one.state, two.state)
+    seeds = fedref.run(**{**how, "algorithm": "fedavg"}, seeds=[1, 2]).records
     assert not np.array_equal(seeds[0].state.server.w, seeds[1].state.server.w)
 
 
-def test_a_file_names_the_class_and_its_arguments(tmp_path, monkeypatch):
-    (tmp_path / "own_net.py").write_text(f"from torch import nn\n\n{inspect.getsource(Net)}")
-    monkeypatch.chdir(tmp_path)
+def test_a_file_names_the_class_and_its_arguments(here, monkeypatch):
+    (here / "own_net.py").write_text(f"from torch import nn\n\n{inspect.getsource(Net)}")
     monkeypatch.delitem(sys.modules, "own_net", raising=False)  # another test's
-    from fedref.lab.commands import main
-
     words = "run fedavg --model own_net:Net --set model.width=3 --rounds 2 -q --out"
-    assert main([*words.split(), "o"]) == 0
-    assert 'name = "own_net:Net"\nwidth = 3\n' in (tmp_path / "o" / "config.toml").read_text()
-    assert main(["resume", "o"]) == 0
-    whole = (tmp_path / "o" / "metrics.csv").read_bytes()
+    assert main(*words.split(), "o") == 0
+    assert 'name = "own_net:Net"\nwidth = 3\n' in (here / "o" / "config.toml").read_text()
+    assert main("resume", "o") == 0
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of this process, not of its workers
     try:
-        assert main([*words.split(), "double"]) == 0
+        assert main(*words.split(), "double") == 0
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(usual)
-    assert (tmp_path / "double" / "metrics.csv").read_bytes() == whole
-    assert main([*words.split(), "two", "--workers", "2"]) == 0
-    assert (tmp_path / "two" / "metrics.csv").read_bytes() == whole
+    assert main(*words.split(), "workers", "--workers", "2") == 0
+    whole = (here / "o" / "metrics.csv").read_bytes()
+    for other in ("double", "workers"):
+        assert (here / other / "metrics.csv").read_bytes() == whole
 
 
 def with_layer(layer):
