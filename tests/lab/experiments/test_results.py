@@ -8,7 +8,7 @@ import pytest
 from running import algorithms, contents, document, experiment, main, rows, write
 
 import fedref
-from fedref.lab.experiments import run_directory, unit
+from fedref.lab.experiments import unit
 from fedref.lab.experiments.loading import load_experiment
 from fedref.lab.experiments.summary import as_latex
 
@@ -141,16 +141,12 @@ def arrays(scale, seed=0):
     return X * [1.0, scale], (X.sum(1) > 0).astype(int), np.repeat(np.arange(3), 40)
 
 
-def noted(data, **split) -> str:
-    how = {"rounds": 1, "split": {"rule": "natural", **split}}
-    return fedref.run(algorithm="fedavg", data=data, **how).note
-
-
 @pytest.mark.parametrize("scale", [0.001, 1.0, 40.0])
 def test_features_of_very_different_sizes_are_noted_with_the_scaling_that_helps(scale):
-    note = "split.scaling=standardise may help"
-    assert (note in noted(arrays(scale))) == (scale != 1)
-    assert noted(arrays(scale), scaling="standardise") == ""
+    how = {"algorithm": "fedavg", "data": arrays(scale), "rounds": 1}
+    plain, scaled = (fedref.run(**how, **{"split.scaling": to}) for to in ("none", "standardise"))
+    assert ("split.scaling=standardise may help" in plain.note) == (scale != 1)
+    assert scaled.note == ""
 
 
 def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have_python_s_names():
@@ -239,43 +235,12 @@ def test_below_the_table_stands_whether_the_split_follows_the_seed(here, seed, n
     assert "not the split, which is the same in all seeds.\n" in f"{of_a_manifest}\n"
 
 
-def test_pandas_has_the_same_columns_and_numbers(here):
-    pytest.importorskip("pandas")
-    run = fedref.run(document(algorithms=algorithms("fedavg", "fedprox")), out="a")
-    for name in ("metrics", "clients", "summary"):
-        frame, read = run.to_pandas(name), rows(here / "a" / f"{name}.csv")
-        assert list(frame.columns) == list(read[0])
-        column = "final" if name == "summary" else "accuracy"
-        assert frame[column].tolist() == [float(row[column]) for row in read]
-    with pytest.raises(fedref.ConfigError, match="unknown table 'metric': did you mean 'metrics'"):
-        run.to_pandas("metric")
-
-
 def test_a_repr_is_a_line_or_so():
     run = fedref.run(document(algorithms=algorithms("fedavg", "apfl")))
-    last = [100 * record.rows[-1]["accuracy"] for record in run.records]
-    ends = f"fedavg (seed 0) accuracy {last[0]:.2f} %, apfl (seed 0) accuracy {last[1]:.2f} %"
-    assert repr(run) == f"<Run tiny, round 3: {ends}>"
-    assert "| fedavg " in str(run)
+    ends = [f"{label} (seed 0) accuracy {100 * run.curve(label)[1][0, -1]:.2f} %"
+            for label in ("fedavg", "apfl")]  # fmt: skip
+    assert repr(run) == f"<Run tiny, round 3: {', '.join(ends)}>"
     assert repr(run.records) == "[<Record of round 3, done>, <Record of round 3, done>]"
-    run = fedref.run(document(rounds=1, eval_every=1, seeds=list(range(30))))
-    assert "fedavg (seed 7) accuracy " in repr(run)
-    assert repr(run).endswith(" and 22 more>")
-    assert len(repr(run)) < 400
-
-
-def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
-    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
-    assert main("run", path, "-q", "-o", "whole") == 0
-    real = run_directory.keep_state
-
-    def stopped(directory, unit, record):
-        if record.round == 2:
-            raise KeyboardInterrupt
-        real(directory, unit, record)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(run_directory, "keep_state", stopped)
-        assert main("run", path, "-q", "-o", "a") == 130
-    assert main("resume", "a", "-q") == 0
-    assert contents(here / "a") == contents(here / "whole")
+    many = repr(fedref.run(document(rounds=1, seeds=list(range(30)))))
+    assert many.endswith(" and 22 more>")
+    assert len(many) < 400

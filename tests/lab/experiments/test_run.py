@@ -24,19 +24,17 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
     ran = fedref.run(write(here / "t.toml", table), out="a", rounds=2, **{"split.users": 6})
     loaded = fedref.load_run("a")
     for run in (ran, loaded):
-        for name, columns in (("metrics.csv", run.metrics), ("clients.csv", run.clients)):
-            read = rows(here / "a" / name)
-            assert set(columns) == set(read[0])
-            for column, values in columns.items():
-                assert len(values) == len(read)
-                cells = ["" if v != v else str(v) for v in values.tolist()]
-                assert cells == [
-                    cell if values.dtype.kind != "f" or not cell else str(float(cell))
-                    for cell in (row[column] for row in read)
-                ], column
-            frame = run.to_pandas(name.removesuffix(".csv"))
-            assert [*frame.columns] == [*read[0]]
-            assert len(frame) == len(read)
+        for name in ("metrics", "clients", "summary"):
+            read, frame = rows(here / "a" / f"{name}.csv"), run.to_pandas(name)
+            for table in [frame, getattr(run, name)][: 2 - (name == "summary")]:
+                assert [*table] == [*read[0]]
+                for column, values in table.items():
+                    cells = [row[column] for row in read]
+                    if values.dtype.kind == "f":
+                        cells = [str(float(cell)) if cell else cell for cell in cells]
+                    assert ["" if v != v else str(v) for v in values.tolist()] == cells, column
+    with pytest.raises(ConfigError, match="unknown table 'metric': did you mean 'metrics'"):
+        ran.to_pandas("metric")
     assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
     assert len(ran.clients["client"]) == 2 * 2 * 3 * 2 * 6
     t, accuracy = loaded.curve("apfl", "accuracy", **{"model.l2": 0.5})
@@ -172,18 +170,23 @@ def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
     assert "ZeroDivisionError: in the stack only" in told[0]
 
 
-@pytest.mark.parametrize("last", [2, 3])
-def test_an_interrupt_before_a_round_is_saved_loses_nothing(here, monkeypatch, last):
-    """Of the last round, too, after which a unit is done."""
-    keep = run_directory.keep_state
+@pytest.mark.parametrize(("last", "kept"), [(2, True), (3, True), (2, False)])
+def test_an_interrupt_before_a_round_is_saved_loses_nothing(here, monkeypatch, last, kept):
+    """Of the last round, too, after which a unit is done; nor a state that was about to be kept."""
+    table, real = document(rounds=3, keep_parameters=2), run_directory.keep_state
 
     def interrupted(directory, unit, record):
-        keep(directory, unit, record)
+        if record.round != last or kept:
+            real(directory, unit, record)
         if record.round == last:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(run_directory, "keep_state", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fedref.run(document(rounds=3), out="a")
+        fedref.run(table, out="a")
+    monkeypatch.setattr(run_directory, "keep_state", real)
     (record,) = fedref.load_run("a").records
     assert (record.round, record.status) == (last, "done" if last == 3 else "running")
+    for out in ("a", "whole"):
+        fedref.run(table, out=out)
+    assert contents(here / "a") == contents(here / "whole")
