@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from helpers import same
 
-from fedref import tree
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.run import run
@@ -91,25 +91,14 @@ def with_entry(place, value):
     return change
 
 
-TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
-
-
 def same_tables(one: Path, other: Path) -> bool:
-    return all((one / name).read_bytes() == (other / name).read_bytes() for name in TABLES)
+    names = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def same_parameters(one, other):
     """Whether two runs end with the same server states, to the bit, dtypes included."""
-    pairs = [
-        pair
-        for a, b in zip(one.records, other.records, strict=True)
-        for pair in zip(tree.leaves(a.state.server), tree.leaves(b.state.server), strict=True)
-    ]
     return all(
-        np.array_equal(x, y) and np.asarray(x).dtype == np.asarray(y).dtype for x, y in pairs
+        same(a.state.server, b.state.server)
+        for a, b in zip(one.records, other.records, strict=True)
     )
-
-
-def column(run, name):
-    """Return a column of the first unit's metrics."""
-    return [row[name] for row in run.records[0].rows]

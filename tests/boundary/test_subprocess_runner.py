@@ -2,7 +2,6 @@
 
 import os
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -48,26 +47,21 @@ def test_what_hangs_or_dies_is_said_and_the_next_call_is_answered(capfd):
     assert capfd.readouterr().out == ""
 
 
-def leave_a_session(dies):
-    """Start a process in a session of its own; then end, or return its number."""
+def leave_a_session_and_die():
+    """What is left holds the connection open."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.setsid()
         os.write(write, str(os.getpid()).encode())
         time.sleep(600)
     Path("left").write_bytes(os.read(read, 20))
-    if dies:
-        os._exit(7)
+    os._exit(7)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-@pytest.mark.parametrize("dies", [False, True])
-def test_a_process_that_the_child_has_started_ends_with_it_whatever_its_session(
-    dies, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    how = pytest.raises(ChildProcessError, match="the process died") if dies else nullcontext()
-    with SubprocessRunner() as runner, how:  # what is left holds the connection open
-        runner.call(leave_a_session, dies, timeout=60)
+def test_a_process_that_the_child_has_started_ends_with_it_whatever_its_session(here):
+    died = pytest.raises(ChildProcessError, match="the process died")
+    with SubprocessRunner() as runner, died:
+        runner.call(leave_a_session_and_die, timeout=60)
     status = Path(f"/proc/{Path('left').read_text()}/stat")
     wait_for(lambda: not status.exists() or status.read_text().split()[2] == "Z")

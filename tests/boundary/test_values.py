@@ -22,9 +22,7 @@ def test_seeds(text, seeds):
 
 @pytest.mark.parametrize("text", ["", "x", "0-2", "0..2", "1:2:3", "1.5", ":3", "3:", "1,", "0:x"])
 def test_what_is_no_seeds(text):
-    with pytest.raises(
-        ConfigError, match=r"--seeds is .*, expected A:B \(A to B−1\) or A,B,\.\.\."
-    ):
+    with pytest.raises(ConfigError, match=r"--seeds is .*, expected A:B \(A to B−1\) or A,B"):
         seeds_of(text)
 
 

@@ -8,10 +8,7 @@ flwr = pytest.importorskip("flwr.app", reason="Flower is not installed")
 
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from fedref.lab.flower.apps import (  # noqa: E402
-    OverGrid,
-    content_of,
-)
+from fedref.lab.flower.apps import OverGrid, content_of  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -22,50 +19,37 @@ def task(monkeypatch):
 
 
 class Grid:
-    """A grid whose nodes are functions from a message to what comes back (None: nothing)."""
+    """A grid of nodes, each with what comes back from it (None: nothing); it cannot reach others."""
 
-    def __init__(self, nodes):
-        self.nodes, self.replies, self.count = nodes, {}, 0
-
-    def get_node_ids(self):
-        return list(self.nodes)
+    def __init__(self, replies):
+        self.replies = replies
 
     def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            if node not in self.nodes:
-                ids.append("")  # it cannot be sent
-                continue
-            self.count += 1
-            ids.append(f"m{self.count}")
-            message.metadata._message_id = ids[-1]
-            reply = self.nodes[node](message)
-            if reply is not None:
-                metadata = SimpleNamespace(reply_to_message_id=ids[-1], src_node_id=node)
-                values = {"has_error": lambda: False, "metadata": metadata, **reply}
-                self.replies[ids[-1]] = SimpleNamespace(**values)
-        return ids
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return [f"m{node}" if node in self.replies else "" for node in nodes]
 
     def pull_messages(self, ids):
-        return [self.replies.pop(id) for id in ids if id in self.replies]
+        nodes = [int(id[1:]) for id in ids]
+        return [reply(node, **self.replies[node]) for node in nodes if self.replies[node]]
+
+
+def reply(node, of=None, **values):
+    metadata = SimpleNamespace(reply_to_message_id=f"m{node}", src_node_id=of or node)
+    return SimpleNamespace(**{"has_error": lambda: False, "metadata": metadata, **values})
 
 
 def test_what_flower_says_in_the_place_of_a_reply():
-    other = SimpleNamespace(reply_to_message_id="m5", src_node_id=3)
     error = SimpleNamespace(reason="client app crashed")
     record = flwr.RecordDict({"fedref": flwr.ConfigRecord({"message": 1})})
-    grid = Grid(
-        {
-            1: lambda _: {"has_error": lambda: True, "error": error},
-            2: lambda _: {"content": flwr.RecordDict()},
-            3: lambda _: {"content": record},
-            4: lambda _: None,
-            5: lambda _: {"content": content_of(b"x"), "metadata": other},
-            6: lambda _: {"content": content_of(b"x")},
-        }
-    )
-    assert OverGrid(grid).ask(dict.fromkeys(range(1, 8), b"hello"), 0.3) == {
+    replies = {
+        1: {"has_error": lambda: True, "error": error},
+        2: {"content": flwr.RecordDict()},
+        3: {"content": record},
+        4: None,
+        5: {"content": content_of(b"x"), "of": 3},
+        6: {"content": content_of(b"x")},
+    }
+    assert OverGrid(Grid(replies)).ask(dict.fromkeys(range(1, 8), b"hello"), 0.3) == {
         1: "gives no answer (Flower: client app crashed)",
         2: None,  # which is no message
         3: None,

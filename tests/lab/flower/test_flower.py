@@ -61,12 +61,12 @@ class Cloud:
         }
         self.shell(commands_with("openssl").replace("DNS:SERVER", "IP:127.0.0.1"))
 
-    def start(self, name: str, *words: object, **more: str) -> None:
+    def start(self, name: str, *words: object) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
                 [str(BIN / str(words[0])), *map(str, words[1:])],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env=self.environment | more, cwd=self.folder, start_new_session=True,
+                env=self.environment, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 
     def link(self) -> None:
@@ -82,13 +82,12 @@ class Cloud:
             return True
         return False
 
-    def node(self, i: int, part: int | None = None, key: bool = True, **more: str) -> None:
-        part = i if part is None else part
+    def node(self, i: int, part: int, key: bool = True) -> None:
         values = f'data="{self.folder}/app/nodes/{part}.npz" state="{self.folder}/state/{i}"'
         words = ["--superlink", f"127.0.0.1:{self.port}", "--port", self.node_ports[i]]
         words += ["--node-config", values, "--root-certificates", "ca.crt"]
         words += ["--auth-supernode-private-key", f"node-{i}"] * key
-        self.start(f"node-{i}", "flower-supernode", *words, **more)
+        self.start(f"node-{i}", "flower-supernode", *words)
 
     def shell(self, commands: str) -> None:
         subprocess.run(
@@ -99,13 +98,6 @@ class Cloud:
     def register(self, i: int) -> None:
         """Make a key and register it, as README.md says."""
         self.shell(commands_with("ssh-keygen").replace("node-0", f"node-{i}"))
-
-    def run(self) -> None:
-        """Submit the app; its log is in run.log."""
-        self.start("run", "flwr", "run", self.folder / "app" / "app", "here", "--stream")
-
-    def ended(self) -> bool:
-        return "fedref: results written to" in self.log("run")
 
     def log(self, name: str) -> str:
         with suppress(FileNotFoundError):
@@ -159,14 +151,15 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
     far.link()
     for i in range(3):
         far.register(i)
-        far.node(i)
+        far.node(i, part=i)
     far.node(3, part=0, key=False)  # it would like to answer for the first node's clients
     key, _ = commands_with("ssh-keygen").splitlines()
     far.shell(key.replace("node-0", "node-4"))  # nobody has registered this one
     far.node(4, part=0)
-    far.run()
+    far.start("run", "flwr", "run", tmp_path / "app" / "app", "here", "--stream")
     out = tmp_path / "app" / "run"
-    far.until(far.ended, 400, "the run does not end")
+    written = "fedref: results written to"
+    far.until(lambda: written in far.log("run"), 400, "the run does not end")
     near(tmp_path, experiment)
     assert same_tables(out, tmp_path / "near")
     assert same_parameters(load_run(out), load_run(tmp_path / "near"))
