@@ -1,87 +1,28 @@
 """What is said of wrong numbers: names where they are certain, else a variation, a combination or a place."""
 
-from functools import partial
+import re
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
+from helpers import Mistaken
 
-from fedref.conformance import naming, suite, variations, vectors
+from fedref.conformance import naming, report, suite, variations, vectors
 from fedref.conformance.errata import Edit, Mistake, answer
 from fedref.conformance.suite import FAILED
 
-CASES = vectors.read()
+CASES = {case.name: case for case in vectors.read()}
+GRAD = CASES["grad-mlp"]
 
 
-def wrong(call, algorithm, right, wrong, family=""):
-    """The results of a backend that is the specification with this edit, named."""
-    cases = [c for c in CASES if (c.call, c.algorithm) == (call, algorithm)]
-    cases = [c for c in cases if family in c.model["family"] and c.model["family"] != "lstm"]
-    edited = Mistake("planted", "", "", "", (Edit(right, wrong),))
-    answers = [
-        suite.Answer({n: np.asarray(x) for n, x in answer(c, edited).items()}) for c in cases
-    ]
-    graded = [suite.grade(*pair) for pair in zip(answers, cases)]
+def cases_of(call, algorithm):
+    return [case for case in CASES.values() if (case.call, case.algorithm) == (call, algorithm)]
+
+
+def named(cases, answers):
+    """The verdicts on these outputs, with what is said of them."""
+    graded = [suite.grade(suite.Answer(outputs), case) for outputs, case in zip(answers, cases)]
     return naming.name_mistakes(graded, cases, "float64")
-
-
-def said(results):
-    return {r.evidence for r in results if r.status == FAILED and not r.mistakes}
-
-
-def test_a_variation_is_found_and_only_if_it_fits():
-    step = "w_k{} - eta * f.grad(w_k, D)"
-    (text,) = said(
-        wrong("round", "fedavg", f"w_k = {step.format('')}", "w_k = w - eta * f.grad(w_k, D)")
-    )
-    assert text.startswith("as if in fedavg w_k were w, ")
-    minus = "u - alpha * f.hvp", "tanh(u) - alpha * f.hvp"
-    assert said(wrong("meta_gradient", "per-fedavg", *minus, "logistic")) == {""}
-
-
-def test_a_combination_of_terms_is_told():
-    results = wrong(
-        "meta_gradient", "per-fedavg", "u - alpha * f.hvp", "u - 3 * alpha * f.hvp", "mlp"
-    )
-    assert said(results) == {
-        "yours is u - 3·(alpha * f.hvp(w, u, D2)); the coefficient of alpha * f.hvp(w, u, D2) should be -1"
-    }
-
-
-def test_a_wrong_model_is_mended_before_its_algorithms(no_variation):
-    cases = [c for c in CASES if c.name in ("grad-mlp", "round-fedavg-mlp")]
-    waves = [
-        {n: x + np.sin(np.arange(x.size)).reshape(x.shape) for n, x in c.outputs.items()}
-        for c in cases
-    ]
-    graded = [suite.grade(suite.Answer(outputs), case) for outputs, case in zip(waves, cases)]
-    first, second = naming.name_mistakes(graded, cases, "float64")
-    assert "begin there" not in first.evidence
-    assert second.evidence == "the model itself is wrong (loss, grad or hvp): begin there"
-
-
-def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
-    name = "the Hessian is taken at the adapted point"
-    cases = [c for c in CASES if (c.call, c.algorithm) == ("meta_gradient", "per-fedavg")]
-    cases = [c for c in cases if c.model["family"] in ("svm", "logistic")]
-
-    def graded(*right):
-        outputs = [c.outputs if c.name in right else answer(c, name) for c in cases]
-        return [
-            suite.grade(suite.Answer({n: np.asarray(x) for n, x in out.items()}), c)
-            for out, c in zip(outputs, cases)
-        ]
-
-    assert any(r.mistakes == (name,) for r in naming.name_mistakes(graded(), cases, "float64"))
-    one_right = graded("meta-per-fedavg-logistic")
-    assert not any(r.mistakes for r in naming.name_mistakes(one_right, cases, "float64"))
-
-
-def test_variations_compile_and_leave_the_specification_as_it_was():
-    before = dict(vars(variations.spec))
-    case = next(c for c in CASES if c.name == "meta-per-fedavg-svm")
-    assert len(list(variations.variations_of(list(variations.functions())[::4]))) > 500
-    assert any(v.answer(case) for v in variations.variations_of(["meta_gradient"]))
-    assert dict(vars(variations.spec)) == before
 
 
 @pytest.fixture
@@ -90,19 +31,143 @@ def no_variation(monkeypatch):
     monkeypatch.setattr(naming, "find_variation", lambda *_: None)
 
 
-CASE = next(c for c in CASES if c.name == "grad-mlp")
-LAST = int(np.prod(CASE.model["shapes"][-1]))
+# ---- known mistakes
+
+FIRST_ORDER = "first order: the inner step's graph was cut"
+MAML = cases_of("meta_gradient", "fedmeta-maml")
+SMALL = [case for case in CASES.values() if case.model["family"] in ("binary-logistic", "logistic")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [FIRST_ORDER, "HF: divided by δ", "the inner step climbs", "the α-gradient has the wrong sign",
+     "the L2 term counts twice", "softmax is taken twice"],
+)  # fmt: skip
+def test_a_mistake_is_named_and_nothing_else(name):
+    results = suite.run(Mistaken(suite.DERIVATIVES, name), SMALL)
+    results = naming.name_mistakes(results, SMALL, "float64")
+    failed = [result for result in results if result.status == FAILED]
+    assert failed
+    assert {found for result in failed for found in result.mistakes} == {name}
+
+
+def test_a_name_fits_every_failing_case_that_it_changes():
+    """Not the smallest alone, on which it is tried first."""
+    assert len(MAML) > naming.TRIED
+    largest = max(MAML, key=lambda case: case.model["d"])
+    answers = [
+        {n: x * (1 + 0.3 * (c is largest)) for n, x in answer(c, FIRST_ORDER).items()} for c in MAML
+    ]
+    assert not any(FIRST_ORDER in result.mistakes for result in named(MAML, answers))
+
+
+def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
+    name, families = "the Hessian is taken at the adapted point", ("svm", "logistic")
+    cases = [c for c in cases_of("meta_gradient", "per-fedavg") if c.model["family"] in families]
+    answers = {case.name: answer(case, name) for case in cases}
+    assert any(r.mistakes == (name,) for r in named(cases, answers.values()))
+    one = "meta-per-fedavg-logistic"
+    assert not any(r.mistakes for r in named(cases, (answers | {one: CASES[one].outputs}).values()))
+
+
+@pytest.mark.usefixtures("no_variation")
+def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
+    name, right = "the server's Adam starts afresh every round", "1.server.theta"
+    case = CASES["round-adam-fedmeta-sgd"]._replace(catches=(name,))
+    outputs = answer(case, name)
+    (result,) = named([case], [outputs])
+    assert result.mistakes == (name,)
+    (result,) = named([case], [outputs | {right: case.outputs[right]}])
+    assert (result.status, result.mistakes) == (FAILED, ())
+
+
+def test_every_name_that_a_report_prints_is_known():
+    """With stragglers these two differ."""
+    names = "weights count batches", "weights count steps"
+    case = CASES["round-stragglers-fedprox"]._replace(catches=names)
+    for name in names:
+        said = report.report_text(named([case], [answer(case, name)]), [case])
+        assert re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M) == [(case.name, case.tag)]
+        assert re.findall(r"^known mistake \(\d+ ×\): (.*?)\. ", said, re.M) == [name]
+        assert f"        it is: {name}\n" in said
+    said = report.report_text(list(suite.run(object(), [case])), [case])
+    assert said.startswith("not offered: round (1)\n")
+
+
+def test_where_no_time_is_left_a_name_is_only_likely_or_was_not_looked_for(monkeypatch):
+    cases = [c._replace(catches=(FIRST_ORDER,)) for c in MAML if FIRST_ORDER in c.catches]
+    answers, ticks = [answer(case, FIRST_ORDER) for case in cases], chain([0, 0], repeat(np.inf))
+    monkeypatch.setattr(naming, "process_time", lambda: next(ticks))
+    results = named(cases, answers)
+    assert sum(r.mistakes == (FIRST_ORDER,) for r in results) == naming.TRIED < len(cases)
+    likely = f"perhaps: {FIRST_ORDER} (as in smaller cases; no time was left)"
+    assert {r.evidence for r in results if not r.mistakes} == {likely}
+    monkeypatch.setattr(naming, "process_time", lambda: 0.0)
+    monkeypatch.setattr(naming, "LIMIT", -1.0)
+    (result,) = named([GRAD], [answer(GRAD, "the L2 term counts twice")])
+    assert not result.looked
+    assert "no known mistake was looked for (1 ×)" in report.report_text([result], [GRAD])
+
+
+# ---- evidence
+
+
+def edited(call, algorithm, right, wrong, family="logistic"):
+    """What is said of a backend that is the specification with this edit, where it has no name."""
+    cases = [case for case in cases_of(call, algorithm) if case.model["family"] == family]
+    planted = Mistake("planted", "", "", "", (Edit(right, wrong),))
+    results = named(cases, [answer(case, planted) for case in cases])
+    return {r.evidence for r in results if r.status == FAILED and not r.mistakes}
+
+
+def test_a_variation_is_found_and_only_if_it_fits():
+    step = "w_k = w_k - eta * f.grad(w_k, D)"
+    (text,) = edited("round", "fedavg", step, step.replace("w_k -", "w -"))
+    assert text == f"as if in fedavg w_k were w, in {step}"
+    terms = "u - alpha * f.hvp", "tanh(u) - alpha * f.hvp"
+    assert edited("meta_gradient", "per-fedavg", *terms) == {""}
+
+
+def test_a_combination_of_terms_is_told():
+    terms = "u - alpha * f.hvp", "u - 3 * alpha * f.hvp"
+    hvp = "alpha * f.hvp(w, u, D2)"
+    (text,) = edited("meta_gradient", "per-fedavg", *terms, "mlp")
+    assert text == f"yours is u - 3·({hvp}); the coefficient of {hvp} should be -1"
+
+
+@pytest.mark.usefixtures("no_variation")
+def test_a_wrong_model_is_mended_before_its_algorithms():
+    cases = GRAD, CASES["round-fedavg-mlp"]
+    waves = [
+        {n: x + np.sin(np.arange(x.size)).reshape(x.shape) for n, x in c.outputs.items()}
+        for c in cases
+    ]
+    first, second = named(cases, waves)
+    assert "begin there" not in first.evidence
+    assert second.evidence == "the model itself is wrong (loss, grad or hvp): begin there"
+
+
+def test_variations_compile_and_leave_the_specification_as_it_was():
+    before = dict(vars(variations.spec))
+    case = CASES["meta-per-fedavg-svm"]
+    assert len(list(variations.variations_of(list(variations.functions())[::4]))) > 500
+    assert any(v.answer(case) for v in variations.variations_of(["meta_gradient"]))
+    assert dict(vars(variations.spec)) == before
+
+
+LAST = int(np.prod(GRAD.model["shapes"][-1]))
+LAYERS = len(GRAD.model["shapes"]) // 2
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda x: 2 / 3 * x, "2/3 × what is right"),
-        (lambda x: x * CASE.inputs["w"], "w ⊙ what is right"),
-        (lambda x: x + 0.5 * CASE.inputs["w"], "off by 1/2 × w"),
+        (lambda x: x * GRAD.inputs["w"], "w ⊙ what is right"),
+        (lambda x: x + 0.5 * GRAD.inputs["w"], "off by 1/2 × w"),
         (
             lambda x: np.append(x[:-LAST], 3 * x[-LAST:]),
-            f"wrong only in b{len(CASE.model['shapes']) // 2} ({LAST},); 3 × what is right",
+            f"wrong only in b{LAYERS} ({LAST},); 3 × what is right",
         ),
         (lambda x: np.append(x[:-1], 7.0), "wrong only in part of b"),
         (
@@ -112,26 +177,30 @@ LAST = int(np.prod(CASE.model["shapes"][-1]))
         (lambda x: x + 1e300, ""),
     ],
 )
-def test_what_is_seen_in_one_output(change, words, no_variation):
-    result = suite.grade(suite.Answer({"g": change(CASE.outputs["g"])}), CASE)
-    (named,) = naming.name_mistakes([result], [CASE], "float64")
-    assert (named.status, named.mistakes) == (FAILED, ())
-    assert named.evidence.startswith(words)
+@pytest.mark.usefixtures("no_variation")
+def test_what_is_seen_in_one_output(change, words):
+    (result,) = named([GRAD], [{"g": change(GRAD.outputs["g"])}])
+    assert (result.status, result.mistakes) == (FAILED, ())
+    assert result.evidence.startswith(words)
 
 
-def test_zeros_that_are_right_by_chance_are_no_block(no_variation):
-    g = np.append(np.zeros(CASE.model["d"] - 1), 1.0)
-    case = CASE._replace(outputs={"g": g})
-    (named,) = naming.name_mistakes(
-        [suite.grade(suite.Answer({"g": 7 * g}), case)], [case], "float64"
-    )
-    assert "only" not in named.evidence
+def test_float32_is_named_where_the_numbers_are_its_own():
+    (result,) = named([GRAD], [{"g": GRAD.outputs["g"].astype(np.float32).astype(np.float64)}])
+    assert result.mistakes == (naming.SINGLE,)
+    assert "7 digits" in report.report_text([result], [GRAD])
+
+
+@pytest.mark.usefixtures("no_variation")
+def test_zeros_that_are_right_by_chance_are_no_block():
+    g = np.append(np.zeros(GRAD.model["d"] - 1), 1.0)
+    (result,) = named([GRAD._replace(outputs={"g": g})], [{"g": 7 * g}])
+    assert "only" not in result.evidence
 
 
 def test_rounds_are_cut_behind_the_wrong_one():
-    case = next(c for c in CASES if c.name == "round-fedavg-binary")
+    case = CASES["round-fedavg-binary"]
     short = naming.shorten(case, "0.server.w")
     assert {n.split(".")[1] for n in short.inputs if n.startswith("plans")} == {"0"}
     made = variations.try_answer(short)
-    assert partial(naming.holds, dtype="float64")(made, case)
+    assert naming.holds(made, case, "float64")
     assert "1.server.w" not in made

@@ -2,15 +2,13 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
-from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import Changed, Mistaken
+from helpers import Changed
 
 from fedref.boundary.errors import ConfigError
 from fedref.conformance import errata, naming, report, suite, vectors
@@ -26,21 +24,6 @@ LOSS, GRAD, META, DISSIMILARITY = (
     [case for case in CASES if case.name == name]
     for name in ("loss-mlp", "grad-mlp", "meta-per-fedavg-hf-mlp", "dissimilarity-mlp")
 )
-MAML = [c for c in CASES if (c.call, c.algorithm) == ("meta_gradient", "fedmeta-maml")]
-FIRST_ORDER = "first order: the inner step's graph was cut"
-
-
-def run_and_name(backend, cases, dtype="float64"):
-    return naming.name_mistakes(suite.run(backend, cases, dtype), cases, dtype)
-
-
-def with_mistakes(case, *names):
-    """A case's outputs with known mistakes, as an answer."""
-    return name(errata.answer(case, *names), case)
-
-
-def name(outputs, case):
-    return naming.name_mistakes([suite.grade(suite.Answer(outputs), case)], [case], "float64")[0]
 
 
 def statuses(backend, cases=CASES, dtype="float64"):
@@ -82,7 +65,8 @@ def flipped(out, inputs):
     ],
 )
 def test_a_wrong_dtype_of_an_optional_output_is_a_remark(change, status, remarks, mistakes):
-    (result,) = run_and_name(Changed("meta_gradient", change), META, "float32")
+    results = suite.run(Changed("meta_gradient", change), META, "float32")
+    (result,) = naming.name_mistakes(results, META, "float32")
     assert (result.status, result.remarks, result.mistakes) == (status, remarks, mistakes)
 
 
@@ -265,66 +249,6 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
         read_patterns(expected, CASES)
 
 
-def test_float32_is_named_where_the_numbers_are_its_own():
-    def narrow(g, inputs):
-        return g.astype(np.float32).astype(np.float64)
-
-    (result,) = run_and_name(Changed("grad", narrow), GRAD)
-    assert result.mistakes == (naming.SINGLE,)
-    assert "7 digits" in report.report_text([result], GRAD)
-
-
-SMALL = [case for case in CASES if case.model["family"] in ("binary-logistic", "logistic")]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [FIRST_ORDER, "HF: divided by δ", "the inner step climbs", "the α-gradient has the wrong sign",
-     "the L2 term counts twice", "softmax is taken twice"],
-)  # fmt: skip
-def test_a_mistake_is_named_and_nothing_else(name):
-    results = run_and_name(Mistaken(suite.DERIVATIVES, name), SMALL)
-    failed = [result for result in results if result.status == FAILED]
-    assert failed
-    assert {found for result in failed for found in result.mistakes} == {name}
-
-
-def test_a_name_fits_every_failing_case_that_it_changes():
-    """Not the smallest alone, on which it is tried first."""
-    largest, results = max(MAML, key=lambda case: case.model["d"]), []
-    for case in MAML:
-        factor = 1.3 if case is largest else 1.0
-        outputs = {key: factor * x for key, x in errata.answer(case, FIRST_ORDER).items()}
-        results.append(suite.grade(suite.Answer(outputs), case))
-    assert len(MAML) > naming.TRIED
-    named = naming.name_mistakes(results, MAML, "float64")
-    assert not any(FIRST_ORDER in result.mistakes for result in named)
-
-
-def test_an_output_that_is_right_refutes_a_mistake_that_moves_it(monkeypatch):
-    monkeypatch.setattr(naming, "find_variation", lambda *_: None)  # which takes longest
-    wrong = "the server's Adam starts afresh every round"
-    (case,) = (c._replace(catches=(wrong,)) for c in ROUNDS if c.name == "round-adam-fedmeta-sgd")
-    assert wrong in with_mistakes(case, wrong).mistakes
-    right = {key: case.outputs[key] for key in ["1.server.theta"]}
-    result = name(errata.answer(case, wrong) | right, case)
-    assert (result.status, wrong in result.mistakes) == (FAILED, False)
-
-
-def test_every_name_that_a_report_prints_is_known():
-    """With stragglers these two differ."""
-    names = "weights count batches", "weights count steps"
-    cases = [c._replace(catches=names) for c in ROUNDS if c.name == "round-stragglers-fedprox"]
-    (case,) = cases
-    for wrong in names:
-        said = report.report_text([with_mistakes(case, wrong)], cases)
-        assert re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M) == [(case.name, case.tag)]
-        assert re.findall(r"^known mistake \(\d+ ×\): (.*?)\. ", said, re.M) == [wrong]
-        assert f"        it is: {wrong}\n" in said
-    said = report.report_text(list(suite.run(object(), cases)), cases)
-    assert said.startswith("not offered: round (1)\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -379,7 +303,8 @@ def test_another_convention_passes_at_a_kink_and_any_number_does_not():
     for case in (case for case in CASES if case.convention):
         for name in case.catches:
             if name.startswith(("ReLU′", "ELU″", "ties of", "the hinge's slope")):
-                assert with_mistakes(case, name).status == PASSED, (case.name, name)
+                other = suite.Answer(errata.answer(case, name))
+                assert suite.grade(other, case).status == PASSED, (case.name, name)
         far = {name: 50 * np.sign(x) + x for name, x in case.outputs.items()}
         assert suite.grade(suite.Answer(far), case).status == FAILED
 
@@ -406,21 +331,3 @@ def test_answers_that_depend_on_earlier_calls_are_a_finding():
     results = list(suite.run(Counts(), LOSS + LOSS))
     assert [r.reason for r in results] == ["answers differently when asked twice", ""]
     assert results[1].status == FAILED
-
-
-def test_where_no_time_is_left_a_name_is_only_likely(monkeypatch):
-    cases = [c._replace(catches=(FIRST_ORDER,)) for c in MAML if FIRST_ORDER in c.catches]
-    answers = [suite.Answer(errata.answer(case, FIRST_ORDER)) for case in cases]
-    ticks = chain([0, 0], repeat(np.inf))
-    monkeypatch.setattr(naming, "process_time", lambda: next(ticks))
-    results = naming.name_mistakes(map(suite.grade, answers, cases), cases, "float64")
-    assert sum(r.mistakes == (FIRST_ORDER,) for r in results) == naming.TRIED < len(cases)
-    likely = f"perhaps: {FIRST_ORDER} (as in smaller cases; no time was left)"
-    assert {r.evidence for r in results if not r.mistakes} == {likely}
-
-
-def test_naming_takes_no_longer_than_its_limit(monkeypatch):
-    monkeypatch.setattr(naming, "LIMIT", -1.0)
-    (result,) = run_and_name(Mistaken(["grad"], "the L2 term counts twice"), GRAD)
-    assert not result.looked
-    assert "no known mistake was looked for (1 ×)" in report.report_text([result], GRAD)
