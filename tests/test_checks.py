@@ -49,15 +49,6 @@ def test_relative_error():
         checks.relative_error(np.ones(3), np.ones((1, 3)))
 
 
-# The complex step
-
-
-def test_complex_step_is_exact():
-    assert checks.relative_error(checks.complex_step_derivative(f, W, V), grad(W) @ V) <= 1e-15
-    assert checks.relative_error(checks.complex_step_gradient(f, W), grad(W)) <= 1e-15
-    assert checks.relative_error(checks.complex_step_hvp(grad, W, V), hvp(W, V)) <= 1e-15
-
-
 # The Taylor slope
 
 

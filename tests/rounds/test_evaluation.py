@@ -39,13 +39,12 @@ def test_poisoned_test_rows_change_nothing_but_their_own_scores(name):
     model, algorithm = MODELS["logistic"], ALGORITHMS[name]()
     clean = make_federation(model)
     poisoned = with_test_rows(clean, -50, lambda y: (y + 1) % 3)
-    (states, _), (others, _) = (play(algorithm, model, it, CONFIG, 4) for it in (clean, poisoned))
+    both = clean, poisoned
+    (states, _), (others, _) = (play(algorithm, model, it, CONFIG, 4) for it in both)
     assert same(states, others)
     for t, state in enumerate(states):
-        own, worse = (
-            evaluate(algorithm, model, state, it, CONFIG, round=t, seed=0)
-            for it in (clean, poisoned)
-        )
+        given = algorithm, model, state
+        own, worse = (evaluate(*given, it, CONFIG, round=t, seed=0) for it in both)
         assert same(own.train_loss, worse.train_loss)
         assert not np.array_equal(own.test_loss, worse.test_loss)
 
@@ -140,9 +139,7 @@ def test_blocks_hold_every_row_once_and_as_many_as_they_may(most, monkeypatch):
     own, rows = np.arange(7) % 3 == 0, part.sizes + federated.test.sizes
     blocks = list(evaluation.blocks(MODELS["mlp"], federated, own, float))
     assert sorted(np.concatenate(blocks)) == [*range(len(SIZES))]
-    for (
-        block
-    ) in blocks:  # of clients with a model of their own or of those without, and of one size
+    for block in blocks:  # all with a model of their own or all without, and of one size
         assert len({(own[k], SIZES[k]) for k in block}) == 1
         assert len(block) == 1 or rows[block].sum() <= most
     pieces = [row for block in evaluation.blocks_of_pieces(part, size) for row in block.tolist()]

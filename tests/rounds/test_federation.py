@@ -57,21 +57,15 @@ BROKEN = {
     "train rows run from -1": {"train": part([0, -1], [1])},
     "client 1 has no training row": {"train": part([0, 1, 2], [])},
     "row 1 is a test row of client 0 and a training row of client 1": {"test": part([3, 1], [])},
-    "row 0 is a validation row of client 1 and a training row of client 0": {
-        "validation": part([], [0])
-    },
-    "row 3 is a validation row of client 1 and a test row of client 0": {
-        "validation": part([], [3])
-    },
+    "row 0 is a validation row of client 1 and a training row": {"validation": part([], [0])},
+    "row 3 is a validation row of client 1 and a test row": {"validation": part([], [3])},
     "2 clients with training rows and 1 with test rows": {"test": part([3])},
     "test offsets must climb": {"test": Part(np.array([3]), np.array([0, 2, 1]))},
     "train offsets must climb": {"train": Part(np.array([0, 1]), np.array([0, 1, 1]))},
     "scale": {"scale": np.array([1.0, 0.0])},
     "shift": {"shift": np.nan},
-    **{
-        rf"small: row 2 \(client 0\) has {value} in feature 1": {"X": spoilt(value)}
-        for value in (np.nan, np.inf, -np.inf)
-    },
+    r"small: row 2 \(client 0\) has nan in feature 1": {"X": spoilt(np.nan)},
+    r"small: row 2 \(client 0\) has -inf in feature 1": {"X": spoilt(-np.inf)},
     "labels are <U1": {"y": np.ones(4, str)},
     "y is inf in row 1": {"y": np.array([0.5, np.inf, 1, 2])},
     "4 rows of X and 3 labels": {"y": np.ones(3, int)},
@@ -95,14 +89,9 @@ def test_a_broken_federation_is_refused(message):
 
 
 def test_a_subset_is_renumbered_in_the_order_given():
-    whole = replace(
-        Federation(
-            Source(np.ones((9, 1)), np.zeros(9, int)),
-            part([0, 2], [1], [], [5, 3, 4]),
-            part([6], [], [7, 8], []),
-        ),
-        client_names=("ann", "bob", "cy", "dee"),
-    )
+    source, names = Source(np.ones((9, 1)), np.zeros(9, int)), ("ann", "bob", "cy", "dee")
+    train, test = part([0, 2], [1], [], [5, 3, 4]), part([6], [], [7, 8], [])
+    whole = replace(Federation(source, train, test), client_names=names)
     subset = whole.subset(np.array([3, 0, 2]))
     assert subset.names == ("dee", "ann", "cy")
     assert [subset.train.rows_of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
