@@ -19,11 +19,8 @@ from fedref.lab.commands import main
 from fedref.lab.commands.conformance import read_patterns
 
 CASES = vectors.read()
-ROUNDS = [case for case in CASES if case.call == "round"]
-LOSS, GRAD, META, DISSIMILARITY = (
-    [case for case in CASES if case.name == name]
-    for name in ("loss-mlp", "grad-mlp", "meta-per-fedavg-hf-mlp", "dissimilarity-mlp")
-)
+BY_NAME = {case.name: [case] for case in CASES}
+LOSS, GRAD, META = (BY_NAME[f"{name}-mlp"] for name in ("loss", "grad", "meta-per-fedavg-hf"))
 
 
 def statuses(backend, cases=CASES, dtype="float64"):
@@ -128,7 +125,11 @@ def raising(error):
         (GRAD, lambda g, inputs: {"other": g}, "is missing"),
         (GRAD, mutate, "its inputs were changed"),
         (LOSS, lambda x, inputs: [x], "is a list, expected a number"),
-        (ROUNDS[:1], lambda out, inputs: {"w": out}, "expected a dictionary with 'server'"),
+        (
+            BY_NAME["round-fedavg-mlp"],
+            lambda out, inputs: {"w": out},
+            "expected a dictionary with 'server'",
+        ),
     ],
 )
 def test_a_bad_answer_is_reported(cases, change, reason):
@@ -210,7 +211,7 @@ def test_a_module_offers_what_it_defines_and_not_what_it_imports(tmp_path, monke
 
 @pytest.mark.usefixtures("breaks")
 def test_a_backend_that_hangs_or_dies_costs_one_case():
-    cases = LOSS + DISSIMILARITY + LOSS + GRAD + LOSS
+    cases = LOSS + BY_NAME["dissimilarity-mlp"] + LOSS + GRAD + LOSS
     with suite.BackendProcess("breaks:Breaks", timeout=2) as process:
         results = list(suite.grade_all(process, cases, "float64"))
     assert [result.status for result in results] == [PASSED, FAILED, PASSED, FAILED, PASSED]
@@ -221,10 +222,6 @@ def test_a_backend_that_hangs_or_dies_costs_one_case():
 @pytest.mark.usefixtures("breaks")
 def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_path, capfd):
     command = ["conformance", "breaks:Breaks", "--only", "mlp-tanh", "--dtype", "float32"]
-    assert main(command) == 1
-    said = capfd.readouterr().out
-    assert "FAILED  grad-mlp-tanh  [per-fedavg eq.4]  the process died" in said
-    assert said.splitlines()[-1].startswith("offers ")
     expected = tmp_path / "expected"
     expected.write_text("grad-mlp-t*  # dies\nloss-mlp-tanh\n")
     command += ["--xfail", "expected"]
@@ -233,6 +230,7 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     assert said[:2] == ["fail as expected (--xfail): 1",
                         "loss-mlp-tanh: passed, but expected to fail"]  # fmt: skip
     assert not any(line.startswith("FAILED") for line in said)
+    assert said[-1].startswith("offers ")
     assert main([*command, "--json"]) == 0
     said = capfd.readouterr().out
     found = json.loads(said)  # whatever the backend prints

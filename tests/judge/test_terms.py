@@ -9,12 +9,11 @@ from fedref import spec
 from fedref.conformance import vectors
 from fedref.judge import answer, find_combination
 
-CASES = [
-    case
-    for case in vectors.read()
-    if case.name in ("meta-per-fedavg-mlp", "meta-per-fedavg-logistic", "meta-per-fedavg-binary")
-]
+ALL = vectors.read()
+NAMES = "meta-per-fedavg-mlp", "meta-per-fedavg-logistic", "meta-per-fedavg-binary"
+CASES = [case for case in ALL if case.name in NAMES]
 HVP = "alpha * f.hvp(w, u, D2)"
+SHOULD = f"the coefficient of {HVP} should be -1"
 
 
 def tell(expression, cases=CASES):
@@ -34,12 +33,9 @@ def tell(expression, cases=CASES):
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        (f"u + {HVP}", f"yours is u + {HVP}; the coefficient of {HVP} should be -1"),
-        (
-            f"u - alpha * {HVP}",
-            f"yours is u - alpha·({HVP}); the coefficient of {HVP} should be -1",
-        ),
-        (f"u - {HVP} / 2", f"yours is u - 1/2·({HVP}); the coefficient of {HVP} should be -1"),
+        (f"u + {HVP}", f"yours is u + {HVP}; {SHOULD}"),
+        (f"u - alpha * {HVP}", f"yours is u - alpha·({HVP}); {SHOULD}"),
+        (f"u - {HVP} / 2", f"yours is u - 1/2·({HVP}); {SHOULD}"),
         ("u", f"yours is u; - {HVP} is missing"),
         (f"{HVP} - u", f"yours is - (u - {HVP})"),
         (f"u - {HVP} + f.l2 * w", f"yours is l2·w + (u - {HVP})"),
@@ -52,18 +48,15 @@ def test_signs_factors_and_terms(expression, said):
     assert tell(expression) == said
 
 
-def test_one_situation_is_no_evidence():
+def test_one_situation_is_no_evidence_and_the_same_is_demanded_in_every_one():
     assert tell("u", CASES[:1]) is None
-
-
-def test_the_same_combination_is_demanded_in_every_situation():
     assert tell("u if len(w) == 4 else 2 * u") is None
 
 
 def test_a_number_is_told_from_several_situations():
-    cases = [c for c in vectors.read() if c.call == "evaluate" and c.algorithm == "apfl-deng"]
+    case = next(c for c in ALL if c.call == "evaluate" and c.algorithm == "apfl-deng")
     sums = [np.array([3.0, 1.0]), np.array([2.0, 5.0])]
-    works = 2 * [lambda: answer(cases[0])]
+    works = 2 * [lambda: answer(case)]
     assert find_combination(works, sums, [x / 2 for x in sums]).terms == {"what is right": "2"}
 
 
