@@ -2,15 +2,16 @@
 
 from types import SimpleNamespace
 
+import golden
 import numpy as np
 import pytest
 
-from fedref.conformance import errata, vectors
+from fedref.conformance import errata
 from fedref.conformance.errata import Edit, ErratumError
 from fedref.judge import answer
 from fedref.judge.compare import difference
 
-CASES = sorted(vectors.read(), key=lambda case: case.model["d"])
+CASES = sorted(golden.CASES, key=lambda case: case.model["d"])
 
 
 def moves(name, case):

@@ -5,18 +5,18 @@ from itertools import chain, repeat
 
 import numpy as np
 import pytest
+from golden import GOLDEN
 from helpers import Mistaken
 
-from fedref.conformance import naming, report, suite, variations, vectors
+from fedref.conformance import naming, report, suite, variations
 from fedref.conformance.errata import Edit, Mistake, answer
 from fedref.conformance.suite import FAILED
 
-CASES = {case.name: case for case in vectors.read()}
-GRAD = CASES["grad-mlp"]
+GRAD = GOLDEN["grad-mlp"]
 
 
 def cases_of(call, algorithm):
-    return [case for case in CASES.values() if (case.call, case.algorithm) == (call, algorithm)]
+    return [case for case in GOLDEN.values() if (case.call, case.algorithm) == (call, algorithm)]
 
 
 def named(cases, answers):
@@ -35,7 +35,9 @@ def no_variation(monkeypatch):
 
 FIRST_ORDER = "first order: the inner step's graph was cut"
 MAML = cases_of("meta_gradient", "fedmeta-maml")
-SMALL = [case for case in CASES.values() if case.model["family"] in ("binary-logistic", "logistic")]
+SMALL = [
+    case for case in GOLDEN.values() if case.model["family"] in ("binary-logistic", "logistic")
+]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +69,15 @@ def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
     answers = {case.name: answer(case, name) for case in cases}
     assert any(r.mistakes == (name,) for r in named(cases, answers.values()))
     one = "meta-per-fedavg-logistic"
-    assert not any(r.mistakes for r in named(cases, (answers | {one: CASES[one].outputs}).values()))
+    assert not any(
+        r.mistakes for r in named(cases, (answers | {one: GOLDEN[one].outputs}).values())
+    )
 
 
 @pytest.mark.usefixtures("no_variation")
 def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
     name, right = "the server's Adam starts afresh every round", "1.server.theta"
-    case = CASES["round-adam-fedmeta-sgd"]._replace(catches=(name,))
+    case = GOLDEN["round-adam-fedmeta-sgd"]._replace(catches=(name,))
     outputs = answer(case, name)
     (result,) = named([case], [outputs])
     assert result.mistakes == (name,)
@@ -84,7 +88,7 @@ def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
 def test_every_name_that_a_report_prints_is_known():
     """With stragglers these two differ."""
     names = "weights count batches", "weights count steps"
-    case = CASES["round-stragglers-fedprox"]._replace(catches=names)
+    case = GOLDEN["round-stragglers-fedprox"]._replace(catches=names)
     for name in names:
         said = report.report_text(named([case], [answer(case, name)]), [case])
         assert re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M) == [(case.name, case.tag)]
@@ -137,7 +141,7 @@ def test_a_combination_of_terms_is_told():
 
 @pytest.mark.usefixtures("no_variation")
 def test_a_wrong_model_is_mended_before_its_algorithms():
-    cases = GRAD, CASES["round-fedavg-mlp"]
+    cases = GRAD, GOLDEN["round-fedavg-mlp"]
     waves = [
         {n: x + np.sin(np.arange(x.size)).reshape(x.shape) for n, x in c.outputs.items()}
         for c in cases
@@ -149,7 +153,7 @@ def test_a_wrong_model_is_mended_before_its_algorithms():
 
 def test_variations_compile_and_leave_the_specification_as_it_was():
     before = dict(vars(variations.spec))
-    case = CASES["meta-per-fedavg-svm"]
+    case = GOLDEN["meta-per-fedavg-svm"]
     assert len(list(variations.variations_of(list(variations.functions())[::4]))) > 500
     assert any(v.answer(case) for v in variations.variations_of(["meta_gradient"]))
     assert dict(vars(variations.spec)) == before
@@ -198,7 +202,7 @@ def test_zeros_that_are_right_by_chance_are_no_block():
 
 
 def test_rounds_are_cut_behind_the_wrong_one():
-    case = CASES["round-fedavg-binary"]
+    case = GOLDEN["round-fedavg-binary"]
     short = naming.shorten(case, "0.server.w")
     assert {n.split(".")[1] for n in short.inputs if n.startswith("plans")} == {"0"}
     made = variations.try_answer(short)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from golden import CASES
 
 from fedref.conformance import naming, report, suite, vectors
 from fedref.conformance.backends import INSTALL, load_backend
@@ -22,7 +23,6 @@ from reproduce.vectors import make
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-CASES = vectors.read()
 
 
 def need_torch():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import CASES
 from helpers import Changed
 
 from fedref.boundary.errors import ConfigError
@@ -18,7 +19,6 @@ from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 from fedref.lab.commands import main
 from fedref.lab.commands.conformance import read_patterns
 
-CASES = vectors.read()
 BY_NAME = {case.name: [case] for case in CASES}
 LOSS, GRAD, META = (BY_NAME[f"{name}-mlp"] for name in ("loss", "grad", "meta-per-fedavg-hf"))
 

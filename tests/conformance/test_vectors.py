@@ -5,11 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import CASES, GOLDEN
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
@@ -18,7 +20,6 @@ from fedref.conformance.errata import MISTAKES
 from fedref.judge.compare import compare, difference
 from reproduce.vectors import cases, files, make
 
-CASES = {case.name: case for case in vectors.read()}
 FOLDER = vectors.folder()
 INDEX = json.loads((FOLDER / "index.json").read_text("utf-8"))
 SCHEMA = json.loads((FOLDER / "index.schema.json").read_text("utf-8"))
@@ -33,7 +34,7 @@ def test_the_index_has_the_fields_of_its_schema():
 
 def test_files_are_small_and_plain():
     assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) <= 4.9e6
-    assert {path.stem for path in FOLDER.glob("*.npz")} == set(CASES)
+    assert {path.stem for path in FOLDER.glob("*.npz")} == set(GOLDEN)
     for said in INDEX["cases"]:
         data = (FOLDER / said["file"]).read_bytes()
         assert sha256(data).hexdigest() == said["sha256"]
@@ -50,30 +51,30 @@ def test_a_changed_file_is_refused(tmp_path):
 
 
 def test_every_algorithm_and_family_is_there():
-    traced = {(c.algorithm, c.model["family"]) for c in CASES.values() if c.call == "round"}
-    tested = {(c.algorithm, c.model["family"]) for c in CASES.values() if c.call == "evaluate"}
-    families = {c.model["family"] for c in CASES.values()}
+    traced = {(c.algorithm, c.model["family"]) for c in CASES if c.call == "round"}
+    tested = {(c.algorithm, c.model["family"]) for c in CASES if c.call == "evaluate"}
+    families = {c.model["family"] for c in CASES}
     for algorithm in ALGORITHMS:
         for family in ["mlp"] if algorithm in cases.FURTHER_ALGORITHMS else families:
             assert (algorithm, family) in traced | tested
 
 
 def test_every_client_meta_and_round_case_has_a_twin_without_l2_before_it():
-    names = list(CASES)
-    for name, case in CASES.items():
+    names = list(GOLDEN)
+    for name, case in GOLDEN.items():
         if case.call in ("client", "meta_gradient", "round") and case.model["l2"]:
-            assert CASES[f"{name}-no-l2"].model == case.model | {"l2": 0.0}
+            assert GOLDEN[f"{name}-no-l2"].model == case.model | {"l2": 0.0}
             assert names.index(f"{name}-no-l2") < names.index(name)
 
 
 def test_all_equations_of_a_case_are_tags():
-    assert all(case.tags[0] == case.tag for case in CASES.values())
-    assert "apfl eq.1" in CASES["round-fedprox-mlp"].tags
-    assert "Adam m" in CASES["aggregate-adam-fedmeta-maml"].tags
-    found = vectors.select(CASES.values(), "Adam m")
+    assert all(case.tags[0] == case.tag for case in CASES)
+    assert "apfl eq.1" in GOLDEN["round-fedprox-mlp"].tags
+    assert "Adam m" in GOLDEN["aggregate-adam-fedmeta-maml"].tags
+    found = vectors.select(CASES, "Adam m")
     assert "round-adam-fedmeta-sgd" in {case.name for case in found}
-    assert [c.name for c in vectors.select(CASES.values(), "client-fedavg")] == ["client-fedavg"]
-    assert len(vectors.select(CASES.values(), "client-fedav")) > 1
+    assert [c.name for c in vectors.select(CASES, "client-fedavg")] == ["client-fedavg"]
+    assert len(vectors.select(CASES, "client-fedav")) > 1
 
 
 def test_the_index_says_of_each_mistake_what_it_is():
@@ -90,20 +91,25 @@ def tolerance_of_inputs(case):
         return 1e-15
     stem = case.name.removeprefix(f"{case.call}-").removesuffix("-no-l2")
     if stem.startswith("loader"):
-        return CASES["round-loader-fedavg"].tolerance["float64"]
-    trace = CASES.get(f"round-{stem}-mlp") or CASES[f"round-{stem}"]
+        return GOLDEN["round-loader-fedavg"].tolerance["float64"]
+    trace = GOLDEN.get(f"round-{stem}-mlp") or GOLDEN[f"round-{stem}"]
     return trace.tolerance["float64"]
 
 
-@pytest.mark.parametrize("situation", list(cases.all_cases()), ids=lambda case: case.name)
-def test_the_vectors_are_remade(situation):
+@cache
+def situations():
+    return {case.name: case for case in cases.all_cases()}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_vectors_are_remade(name):
     """To the recorded digits on any machine. The outputs are made from the inputs in the file: a
     case cut from a trace is else held to its own tolerance for what the rounds before it lose."""
-    kept = CASES[situation.name]
+    kept, situation = GOLDEN[name], situations()[name]
     assert (situation.model, situation.hyper, situation.tag) == (kept.model, kept.hyper, kept.tag)
     assert situation.inputs.keys() == kept.inputs.keys()
-    for name, x in kept.inputs.items():
-        assert difference(situation.inputs[name], x) <= tolerance_of_inputs(kept), name
+    for key, x in kept.inputs.items():
+        assert difference(situation.inputs[key], x) <= tolerance_of_inputs(kept), key
     outputs = make.compute(kept, np.float64)
     assert outputs.keys() == kept.outputs.keys()
     assert compare(outputs, kept) is None
@@ -112,7 +118,8 @@ def test_the_vectors_are_remade(situation):
 def test_remaking_gives_the_same_bytes(monkeypatch):
     """On one machine, twice; a case of each call. What it catches follows from its numbers."""
     monkeypatch.setattr(make, "find_catches", lambda case: ())
-    for one in {case.call: case for case in reversed(list(cases.all_cases()))}.values():
+    assert [*situations()] == [*GOLDEN]
+    for one in {case.call: case for case in reversed(situations().values())}.values():
         first, second = (
             files.index_entry(case, files.case_bytes(case))
             for case in map(make.complete, [one, one])
@@ -122,7 +129,7 @@ def test_remaking_gives_the_same_bytes(monkeypatch):
 
 def test_a_case_catches_what_moves_its_outputs(monkeypatch):
     """Of one in four mistakes: each takes some time to compile."""
-    case, some = CASES["client-fedprox-no-l2"], {*list(MISTAKES)[::4], "μ/2 in the place of μ"}
+    case, some = GOLDEN["client-fedprox-no-l2"], {*list(MISTAKES)[::4], "μ/2 in the place of μ"}
     monkeypatch.setattr(make.errata, "MISTAKES", {name: MISTAKES[name] for name in some})
     caught = {*make.find_catches(case)}
     assert "μ/2 in the place of μ" in caught
@@ -131,14 +138,14 @@ def test_a_case_catches_what_moves_its_outputs(monkeypatch):
 
 
 def test_a_convention_is_what_shows_at_kinks():
-    for name, case in CASES.items():
+    for name, case in GOLDEN.items():
         assert case.convention == ("-kink-" in name)
         kinds = {MISTAKES[mistake].kind for mistake in case.catches}
         assert not case.convention or ("convention" in kinds and suite.convention_remarks(case))
 
 
 def test_witnesses_agree_and_tolerances_are_the_measured_condition():
-    for case in CASES.values():
+    for case in CASES:
         assert min(case.digits.values()) >= 14 - np.log10(case.condition), (case.name, case.digits)
         assert ("torch" in case.digits) == ("specification" in case.digits)
         assert case.condition <= 2048
@@ -199,7 +206,7 @@ def test_a_reader_without_fedref_reads_every_number(tmp_path, file):
 
 
 def test_the_maker_writes_what_is_read(tmp_path):
-    kept = list(CASES.values())[:3]
+    kept = CASES[:3]
     files.write(kept, tmp_path)
     (tmp_path / "old.npz").touch()
     files.write(kept, tmp_path)

@@ -5,21 +5,19 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from fedref import spec
-from fedref.conformance import vectors
 from fedref.judge import answer, make_case, trace
 from fedref.judge.compare import compare
 from fedref.models import BinaryLogistic, Logistic
-
-CASES = {case.name: case for case in vectors.read()}
 
 
 @pytest.mark.slow
 def test_the_specification_answers_the_golden_cases():
     """`fedref check` has them with their numbers moved: tests/proofs, which is quicker."""
     answered = 0
-    for case in CASES.values():
+    for case in GOLDEN.values():
         with suppress(NotImplementedError):
             assert compare(answer(case), case) is None, case.name
             answered += 1
@@ -44,7 +42,7 @@ def test_the_mean_of_weighted_samples():
 
 
 def test_what_the_specification_does_not_have_is_not_answered():
-    whole = CASES["round-fedadam-mlp"]
+    whole = GOLDEN["round-fedadam-mlp"]
     hyper = whole.hyper | {"weighting": "uniform"}
     for case in (whole._replace(hyper=hyper), whole._replace(call="aggregate")):
         with pytest.raises(NotImplementedError):
@@ -68,7 +66,7 @@ def test_the_lines_that_ran_are_shown_with_their_values():
 
 
 def test_a_round_is_traced_step_by_step():
-    case = CASES["round-fedprox-binary"]
+    case = GOLDEN["round-fedprox-binary"]
     lines = trace(lambda: answer(case))
     steps = [line for line in lines if line.text.startswith("w_k = w_k - eta * prox_gradient")]
     plan = case.arguments()["plans"][0]

@@ -4,14 +4,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from fedref import spec
-from fedref.conformance import vectors
 from fedref.judge import answer, find_combination
 
-ALL = vectors.read()
-NAMES = "meta-per-fedavg-mlp", "meta-per-fedavg-logistic", "meta-per-fedavg-binary"
-CASES = [case for case in ALL if case.name in NAMES]
+CASES = [GOLDEN[f"meta-per-fedavg-{family}"] for family in ("mlp", "logistic", "binary")]
 HVP = "alpha * f.hvp(w, u, D2)"
 SHOULD = f"the coefficient of {HVP} should be -1"
 
@@ -54,7 +52,7 @@ def test_one_situation_is_no_evidence_and_the_same_is_demanded_in_every_one():
 
 
 def test_a_number_is_told_from_several_situations():
-    case = next(c for c in ALL if c.call == "evaluate" and c.algorithm == "apfl-deng")
+    case = next(c for c in GOLDEN.values() if (c.call, c.algorithm) == ("evaluate", "apfl-deng"))
     sums = [np.array([3.0, 1.0]), np.array([2.0, 5.0])]
     works = 2 * [lambda: answer(case)]
     assert find_combination(works, sums, [x / 2 for x in sums]).terms == {"what is right": "2"}
