@@ -109,7 +109,3 @@ def test_a_drawn_case_that_refutes_is_shown_whole_and_digits_until_they_differ()
         _, lines = judged("mask", text)
         yours, right = re.search(r"yours gives (.*), right is (.*)", lines[-1]).groups()
         assert yours != right
-
-
-def test_an_array_for_a_tuple_is_taken():
-    assert np.array_equal(verdict.like(([1.0, 2], [3.0, 4]), np.zeros((2, 2))), [[1, 2], [3, 4]])
