@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from running import ROOT
 
 from fedref.lab.datasets import load, sources
 from fedref.rounds.federation import Source
@@ -96,10 +97,10 @@ def put_json(folder, data, name="data.json"):
 @pytest.fixture
 def real():
     """The folder of real data sets; the test is skipped where there is none."""
-    root = Path(__file__).resolve().parents[1]
-    folder = Path(os.environ.get("FEDREF_DATA") or root.parent / "shared" / "data")
-    if not (folder / "mnist").is_dir():
-        pytest.skip("no real data: set FEDREF_DATA to a folder with mnist/, vehicle/, ...")
+    folder = Path(os.environ.get("FEDREF_DATA") or ROOT.parent / "shared" / "data")
+    for name in ("mnist", "vehicle", "cifar10-gray", "landmine", "shakespeare"):
+        if not (folder / name).is_dir():
+            pytest.skip(f"needs {name} in FEDREF_DATA or ../shared/data")
     return folder
 
 

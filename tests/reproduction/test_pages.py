@@ -37,10 +37,12 @@ def test_the_page_of_all_claims_is_a_function_of_all_cells():
 def test_every_pattern_finds_a_place_and_every_claim_is_measured_somewhere(name):
     spec, found = SPECS[name], CELLS[name]
     claims = claims_of(spec)
-    wanted = [*spec["measure"].get("derived", []), *spec["page"]["pictures"]]
-    wanted += [
-        line for table in spec["tables"].values() for line in (table, *table.get("rows", []))
+    wanted = [
+        *spec["measure"].get("derived", []),
+        *spec["page"]["pictures"],
+        *spec["tables"].values(),
     ]
+    wanted += [row for table in spec["tables"].values() for row in table.get("rows", [])]
     patterns = [p for c in claims for p in c.at] + [p for w in wanted for p in w.get("at", [])]
     assert [p for p in patterns if not found.places_at([p])] == []
     judged = {one.claim.what for one in decide_claims(spec, found) if one.findings}
@@ -87,9 +89,8 @@ def test_every_note_is_written_and_used():
 
 def test_the_judgements_are_those_of_the_results_as_they_were_committed():
     """228 that count and 79 that do not; a change of the rule or of a claim would move them."""
-    judged = [
-        one for n in NAMES for one in decide_claims(SPECS[n], CELLS[n]) if one.claim.is_decided
-    ]
+    every = [one for name in NAMES for one in decide_claims(SPECS[name], CELLS[name])]
+    judged = [one for one in every if one.claim.is_decided]
     counted = Counter(one.verdict for one in judged if not one.claim.apart)
     sizes = {"smaller than our size": 2, "larger than our size": 7}
     assert counted == {"holds": 88, "contradicted": 16, "undecided": 89, "not judged": 26, **sizes}

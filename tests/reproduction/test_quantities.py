@@ -86,7 +86,7 @@ def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diver
         pair("m", {"validation_clients_accuracy": [v]}, seed, point={"lr": lr}, diverged=lr > 1)
         for lr, values in each.items()
         for seed, v in enumerate(values)
-    ]  # fmt: skip
+    ]
     best, chosen = at_best(run_of(*trials), "validation clients")
     assert chosen == {"m": "η = 1"}
     assert [unit.point for unit in best.units] == [{"lr": 1.0}] * 2
@@ -99,9 +99,8 @@ def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each():
     run = run_of(*swept, pair("fedavg", {"accuracy": [0.0]}), epochs=2, lr=3.0)
     run = run._replace(experiment=replace(run.experiment, sweep={"mu": [0.1, 0.5]}))
     found = split_run(run, {"setting": "E = {epochs}, η = {lr:g}, {mu:.0%}"})
-    assert [(setting, [u.label for u in one.units]) for setting, one, _ in found] == [
-        ("E = 2, η = 3, 10 %", ["m", "fedavg"]), ("E = 2, η = 3, 50 %", ["m", "fedavg"]),
-    ]  # fmt: skip
+    assert [setting for setting, *_ in found] == ["E = 2, η = 3, 10 %", "E = 2, η = 3, 50 %"]
+    assert [[unit.label for unit in one.units] for _, one, _ in found] == [["m", "fedavg"]] * 2
     part = Part(found[0][1], [], Loader())
     counted = {c.quantity: c.values.mean for c in count_tested(("D", ""), part, {})}
     assert counted == {"rows tested": 40, "clients tested": 3, "rounds apart": 1}

@@ -4,15 +4,10 @@ import csv
 import re
 
 import pytest
+from running import main, refused
 
-from fedref.lab.commands import main
 from reproduce import runs
 from reproduce.cells import read_cells
-
-
-def command(*words):
-    """Run `fedref reproduce` as a user types it."""
-    return main(["reproduce", *map(str, words)])
 
 
 def edit_tiny(old, new):
@@ -21,7 +16,7 @@ def edit_tiny(old, new):
 
 
 def test_it_runs_writes_and_goes_on(tiny, capsys):
-    assert command("tiny", "--out", tiny, "--workers", 1) == 0
+    assert main("reproduce", "tiny", "--out", tiny, "--workers", 1) == 0
     page, cells = tiny / "tiny" / "README.md", tiny / "tiny" / "cells.csv"
     found, place = read_cells(cells), ("Digits", "")
     keys = [("FedProx", "accuracy"), ("FedAvg", "accuracy"), ("FedAvg", "before adaptation")]
@@ -42,29 +37,27 @@ def test_it_runs_writes_and_goes_on(tiny, capsys):
     # the same again runs nothing: the runs' files stay; the page is made anew
     before = {p: p.stat().st_mtime_ns for p in (tiny.parent / "runs").rglob("*.ckpt")}
     page.unlink()
-    assert command("tiny", "--out", tiny) == 0
+    assert main("reproduce", "tiny", "--out", tiny) == 0
     assert before
     assert before == {p: p.stat().st_mtime_ns for p in (tiny.parent / "runs").rglob("*.ckpt")}
     assert page.read_text() == text
 
     # another experiment in the same place is refused, in one line
     edit_tiny("lr = 0.1", "lr = 0.3")
-    capsys.readouterr()
-    assert command("tiny", "--out", tiny) == 2
-    assert "runs/tiny/one already holds a run" in capsys.readouterr().err
+    line = refused(capsys, "reproduce", "tiny", "--out", tiny)
+    assert "runs/tiny/one already holds a run" in line
 
 
 def test_quick_runs_begin_anew_and_fail_by_direction(tiny, capsys):
     folder = tiny.parent / "runs" / "tiny-quick"
     folder.mkdir(parents=True)
     (folder / "thesis.txt").write_text("mine")
-    assert command("tiny", "--quick", "--out", tiny, "--workers", 1) == 2
-    assert "holds files that fedref did not write" in capsys.readouterr().err
+    words = ["reproduce", "tiny", "--quick", "--out", tiny, "--workers", 1]
+    assert "holds files that fedref did not write" in refused(capsys, *words)
     (folder / "thesis.txt").unlink()  # and nothing else is there
     (folder / ".fedref-quick").touch()
     (folder / "old").write_text("of an earlier run")
-    code = command("tiny", "--quick", "--out", tiny, "--workers", 1)
-    assert code == 1  # no method is above itself
+    assert main(*words) == 1  # no method is above itself
     assert capsys.readouterr().out.startswith("FAILS: FedProx is above FedAvg, Digits: 0.00")
     assert not tiny.exists()
     assert not (folder / "old").exists()
@@ -75,40 +68,31 @@ def test_quick_runs_begin_anew_and_fail_by_direction(tiny, capsys):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        ((), "nothing to reproduce"),
-        (("nobody",), "no report is called 'nobody', expected one of tiny"),
-        (("tiny",), "vehicle: not found"),
-    ],
-)
+    [("", "nothing to reproduce"), ("tiny", "vehicle: not found"),
+     ("nobody", "no report is called 'nobody', expected one of tiny")],
+)  # fmt: skip
 def test_what_cannot_be_run_is_one_line(words, message, tiny, monkeypatch, capsys):
     monkeypatch.delenv("FEDREF_DATA", raising=False)
     edit_tiny('data = "digits"', 'data = "vehicle"')
-    assert command(*words, "--out", tiny) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refused(capsys, "reproduce", *words.split(), "--out", tiny)
     assert not tiny.parent.exists()
 
 
 def test_a_run_has_the_values_of_those_that_it_is_from():
+    after_r = {"from": "r", "rounds": 7}
     spec = {
         "algorithms": {"a": {"algorithm": "fedavg"}, "b": {"algorithm": "fedprox"}},
         "base": {"rounds": 9, "lr": 1.0, "data": "digits", "algorithms.b.mu": 3.0},
         "sets": {"short": {"rounds": 2, "sweep": {"lr": [1.0, 2.0]}}, "one": {"algorithms": ["b"]}},
-        "runs": {
-            "r": {"from": ["short", "one"], "lr": 5.0},
-            "ablation-s": {"from": "r", "rounds": 7},
-        },
+        "runs": {"r": {"from": ["short", "one"], "lr": 5.0}, "ablation-s": after_r},
         "quick": {"seeds": [0], "ablation-*": {"sweep.lr": [4.0]}},
     }
     r, s = runs.compose_experiments(spec, seeds=[3, 4]).values()
     assert (r.rounds, r.seeds, r.sweep, [*r.algorithms]) == (2, (3, 4), {"lr": [1.0, 2.0]}, ["b"])
     assert (r.algorithms["b"].lr, r.algorithms["b"].mu) == (5, 3)
     assert (s.rounds, s.seeds, s.sweep) == (7, (0,), {"lr": [1.0, 2.0]})
-    assert [e.sweep["lr"] for e in runs.compose_experiments(spec, quick=True).values()] == [
-        [1.0, 2.0], [4.0],
-    ]  # fmt: skip
+    quick = runs.compose_experiments(spec, quick=True).values()
+    assert [e.sweep["lr"] for e in quick] == [[1.0, 2.0], [4.0]]
 
 
 @pytest.mark.slow
@@ -116,7 +100,7 @@ def test_a_run_has_the_values_of_those_that_it_is_from():
 def test_each_report_runs_at_its_smallest(name, real, tmp_path):
     out = tmp_path / "results"
     words = ["--quick", "--data-dir", real, "--workers", 1]  # pytest runs two reports side by side
-    assert command(name, *words, "--out", out) == 0
+    assert main("reproduce", name, *words, "--out", out) == 0
     folder = tmp_path / "runs" / f"{name}-quick" / "results"
     page = (folder / "README.md").read_text()
     assert "{" not in page.replace("{k", "")

@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import Future
 from pathlib import Path
 from runpy import run_module
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,17 +17,15 @@ from reproduce.speed.server import Answer, parameters
 HERE = Path(report.__file__).parent
 
 
-class Fake:
+class Fake(NamedTuple):
     """A process whose implementation takes as long as it is told."""
 
-    def __init__(self, milliseconds, result):
-        self.milliseconds, self.result = milliseconds, result
+    milliseconds: float
+    result: np.ndarray
 
     def submit(self, work, *_):
-        done = Future()
-        done.set_result(
-            self.result if work is parameters else Answer(self.milliseconds / 1e3, 0.5, 100)
-        )
+        done, took = Future(), Answer(self.milliseconds / 1e3, 0.5, 100)
+        done.set_result(self.result if work is parameters else took)
         return done
 
 
@@ -54,8 +53,7 @@ def test_the_written_tables_are_of_the_numbers_beside_them():
     with open(folder / "numbers.csv") as file:
         head, *lines = csv.reader(file)
     assert tuple(head) == report.Row._fields
-    rows = [report.Row(int(n), *texts, *map(float, rest)) for n, *texts, rest in (
-        (line[0], *line[1:4], line[4:]) for line in lines)]  # fmt: skip
+    rows = [report.Row(int(n), *line[:3], *map(float, line[3:])) for n, *line in lines]
     text = (folder / "table.md").read_text("utf-8")
     for cores in (1, 2):
         assert report.table(row for row in rows if row.cores == cores) in text
