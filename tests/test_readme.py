@@ -36,8 +36,10 @@ SLOW = {
     "fedref run all",
     "fedref check",
     "fedref check --plot proof.png",
+    "fedref explain per-fedavg",  # tests/lab/commands/test_explain.py sends it through a pager
+    "fedref explain mistakes",  # tests/teach builds this page and the site once
     "fedref conformance fedref",  # tests/conformance has the same cases without the command
-    "fedref explain --html site",  # tests/teach builds the same site once
+    "fedref explain --html site",
 }
 #: command that is not run → the reason
 NOT_RUN = {
