@@ -57,16 +57,13 @@ def emnist_zip(*parts):
     return zip_bytes(packed)
 
 
-def leaf_object(seed=0, users=3, p=4):
-    """A valid LEAF object with numbers."""
-    rng = np.random.default_rng(seed)
-    names = [f"u{k}" for k in range(users)]
-    sizes = [k + 2 for k in range(users)]
-    data = {
-        name: {"x": rng.normal(size=(n, p)).tolist(), "y": rng.integers(0, 3, n).tolist()}
-        for name, n in zip(names, sizes)
-    }
-    return {"users": names, "num_samples": sizes, "user_data": data}
+def leaf_object(**users):
+    """A LEAF object. users : name → (x, y); without any, three have 2, 3 and 4 rows of 4 numbers."""
+    rows = [[0.5 * j, -1.0, 2.0, 3.5] for j in range(4)]
+    users = users or {f"u{k}": (rows[: k + 2], [0, 2, 1, 0][: k + 2]) for k in range(3)}
+    data = {name: {"x": x, "y": y} for name, (x, y) in users.items()}
+    sizes = [len(y) for _, y in users.values()]
+    return {"users": [*data], "num_samples": sizes, "user_data": data}
 
 
 def npz_bytes(arrays):

@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 import scipy.io
-from dataset_files import MAGIC, idx_bytes, images, npz_bytes, put, put_json, write_idx
+from dataset_files import MAGIC, idx_bytes, images, leaf_object, npz_bytes, put, put_json, write_idx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -175,12 +175,6 @@ def test_a_folder_of_idx_files_gives_training_and_test_images(tmp_path, pack, te
     assert (source.X.dtype, source.y.dtype, source.full_scale) == (np.uint8, np.int64, 255)
 
 
-def leaf_part(users, named):
-    names = [f"u{k}" for k in named]
-    data = {name: {"x": x, "y": y} for name, (x, y) in zip(names, users)}
-    return {"users": names, "num_samples": [len(y) for _, y in users], "user_data": data}
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_leaf_json_gives_the_rows_that_were_written(data, p, wrapped):
@@ -189,19 +183,18 @@ def test_leaf_json_gives_the_rows_that_were_written(data, p, wrapped):
                     st.integers(-1, 3).map(lambda y: [float(y)] if wrapped else y))  # fmt: skip
     some = st.lists(row, max_size=3).map(lambda rows: ([x for x, _ in rows], [y for _, y in rows]))
     users = [([[0.5] * p], [1]), *data.draw(st.lists(some, min_size=1, max_size=3))]
-    K, sizes = len(users), [len(y) for _, y in users]
+    sizes, named = [len(y) for _, y in users], {f"u{k}": user for k, user in enumerate(users)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        put_json(folder, leaf_part(users, range(K)), "one.json")
-        for k in range(K):
-            put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"many/{k}.json")
-            for part in ("train", "test"):
-                put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"both/{part}/{k}.json")
+        put_json(folder, leaf_object(**named), "one.json")
+        for name, user in named.items():
+            for part in ("many", "both/train", "both/test"):
+                put_json(folder, leaf_object(**{name: user}), f"{part}/{name}.json")
         one, many, both = (load(folder / name) for name in ("one.json", "many", "both"))
     assert one.X.tolist() == [x for rows, _ in users for x in rows]
     assert one.y.tolist() == [np.ravel(y)[0] for _, rows in users for y in rows]
-    assert one.client.tolist() == np.repeat(np.arange(K), sizes).tolist()
-    assert one.client_names == tuple(f"u{k}" for k in range(K))
+    assert one.client.tolist() == np.repeat(np.arange(len(users)), sizes).tolist()
+    assert one.client_names == tuple(named)
     assert (one.sha256, one.test_from, one.vocabulary) == (many.sha256, None, None)
     assert both.test_from == sum(sizes)
     for field in ("X", "y", "client"):

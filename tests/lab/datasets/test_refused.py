@@ -80,10 +80,9 @@ def leaf(*path, **new):
 U1 = ("user_data", "u1")
 
 
-def leaf_of(user, x, y):
+def leaf_of(x, y):
     """LEAF's JSON of one user."""
-    entry = {"users": [user], "num_samples": [len(x)], "user_data": {user: {"x": x, "y": y}}}
-    return json.dumps(entry).encode()
+    return json.dumps(leaf_object(me=(x, y))).encode()
 
 
 TWEET = ["1", "", "", "me", "a"]
@@ -154,12 +153,12 @@ WRONG: dict[str, dict[str, bytes | Callable[[], bytes]]] = {
         "holds NaN": leaf(*U1, "x", 0, 0, to=float("nan")),
         r"y\[0\] is None; expected one number": leaf(*U1, "y", 0, to=None),
         # one long text, for which NumPy would give every row as much room
-        r"x\[4000\] is \['aaa": leaf_of("u", [[0]] * 4000 + [["a" * 50_000]], [0] * 4001),
+        r"x\[4000\] is \['aaa": leaf_of([[0]] * 4000 + [["a" * 50_000]], [0] * 4001),
     },
     "data.json.gz": {"becomes too large": lambda: gzip.compress(b" " * (70 << 20), 9)},
     "sent140/data.json": {
-        r"x\[1\] is \['2', 'b'\]; expected a tweet": leaf_of("me", [TWEET, ["2", "b"]], [0, 0]),
-        **{rf"y\[0\] is {odd!r}; expected 0 or 1, a tweet's class": leaf_of("me", [TWEET], [odd])
+        r"x\[1\] is \['2', 'b'\]; expected a tweet": leaf_of([TWEET, ["2", "b"]], [0, 0]),
+        **{rf"y\[0\] is {odd!r}; expected 0 or 1, a tweet's class": leaf_of([TWEET], [odd])
            for odd in (2, "5", True)},
     },
     "shakespeare/roles.json": {

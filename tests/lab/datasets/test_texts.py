@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import put, put_json
+from dataset_files import leaf_object, put, put_json
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,15 +84,12 @@ def test_the_statistics_of_the_plays(real):
 
 def tweets(**users):
     """LEAF's Sent140: id, date, query, user, tweet[, part]."""
-    data = {
-        name: {
-            "x": [["1", "Mon", "NO_QUERY", name, t, *["training"][: len(t) % 2]] for t, _ in rows],
-            "y": [label for _, label in rows],
-        }
-        for name, rows in users.items()
-    }
-    sizes = [len(rows) for rows in users.values()]
-    return {"users": list(users), "num_samples": sizes, "user_data": data}
+
+    def entry(name, rows):
+        x = [["1", "Mon", "NO_QUERY", name, t, *["training"][: len(t) % 2]] for t, _ in rows]
+        return x, [label for _, label in rows]
+
+    return leaf_object(**{name: entry(name, rows) for name, rows in users.items()})
 
 
 def test_words_of_the_training_part_alone_are_known(tmp_path):
