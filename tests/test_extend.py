@@ -123,9 +123,6 @@ def test_a_model_of_few_functions_runs_with_every_algorithm():
                 shares = {"flops": row["flops"]}  # it counts d numbers a sample, not layers
                 assert row == pytest.approx({**expected, **shares}, rel=1e-9)
             assert all(np.isfinite(x) for x in row.values() if isinstance(x, float))
-
-
-def test_what_a_model_of_few_functions_cannot_serve_is_said():
     with pytest.raises(ClientError, match=r"Few has no logits\(w, X\), which this needs"):
         fedref.run(**{**FEW, "algorithm": "apfl"}, importance="mas", data=(X, Y, CLIENT), model=Few)
 

@@ -57,8 +57,9 @@ def commands_to_run(slow):
 
 
 def play(text):
-    """Run shell lines: `fedref` in this process, others in bash. Return what `fedref` printed."""
-    printed = StringIO()
+    """Run shell lines but those that install: `fedref` in this process, others in bash. Return what
+    `fedref` printed."""
+    text, printed = re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).lstrip(), StringIO()
     for part in re.split(r"^(?=fedref )", text, flags=re.MULTILINE):
         line, _, rest = part.partition("\n") if part.startswith("fedref ") else ("", "", part)
         if line:
@@ -102,14 +103,9 @@ def test_commands_that_cannot_run_as_written_exist(capsys):
         assert f"fedref {word}" in capsys.readouterr().out
 
 
-def without_installs(text):
-    """A shell block without the lines that install."""
-    return re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).strip()
-
-
 @pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
 def test_shell_blocks_run_as_written(page_files, text):
-    play(without_installs(text))
+    play(text)
 
 
 #: The table of the first run, as it stands in the README.
@@ -119,7 +115,7 @@ TABLE = re.search(r"^\| algorithm .*?(?=\n\n)", README, re.DOTALL | re.MULTILINE
 @pytest.mark.slow
 def test_the_first_run_prints_the_table_and_draws_the_picture(page_files):
     assert SHELL[0].splitlines()[1:] == ["fedref run"]
-    assert TABLE in play(without_installs(SHELL[0]))
+    assert TABLE in play(SHELL[0])
     (run,) = (page_files / "runs").glob("*-digits")
     files = {"curves.png", "metrics.csv", "split.json", "config.toml"}
     assert files <= {path.name for path in run.iterdir()}

@@ -1,6 +1,5 @@
 """`fedref exercise`: list, start, check."""
 
-import pytest
 from running import main
 
 from fedref.lab.commands import exercise
@@ -9,43 +8,33 @@ from fedref.teach.exercises import EXERCISES
 RIGHT = EXERCISES["proximal"].missing
 
 
-@pytest.fixture
-def started(tmp_path, capsys):
-    assert main("exercise", "start", "proximal", tmp_path / "new") == 0
-    path = tmp_path / "new" / "proximal.py"
-    message = f"{path}: write what is missing, then `fedref exercise check {path}`\n"
-    assert capsys.readouterr().out == message
-    return path
-
-
-def solve(path, expression):
-    head, mark, code = path.read_text("utf-8").rpartition('"""\n\nfrom')
-    path.write_text(head + mark + code.replace("...", expression), "utf-8")
-
-
-def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys, monkeypatch):
+def test_a_class_is_checked_at_once_whatever_a_file_does(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(exercise, "WAITED", 100)  # the machine may be busy
-    answers = ("...", "0", "__import__('os')._exit(3)", "mu * (w - w_t).sum()")
-    others = [started.with_name(name) for name in ("b.py", "c.py", "d.py", "e.py", "f.py")]
-    for other, answer in zip(others, answers):
-        other.write_text(started.read_text("utf-8"), "utf-8")
-        solve(other, answer)
-    solve(started, RIGHT)
-    others[1].write_text(others[1].read_text("utf-8") + "\nwhile True: pass\n")
-    others[4].write_text("x = 1")
-    files = *others, started.with_name("none.py"), started
+    assert main("exercise", "start", "proximal", tmp_path / "new") == 0
+    right = tmp_path / "new" / "proximal.py"
+    message = f"{right}: write what is missing, then `fedref exercise check {right}`\n"
+    assert capsys.readouterr().out == message
+    head, mark, code = right.read_text("utf-8").rpartition('"""\n\nfrom')
+    loop = "all(True for _ in iter(int, 1))"
+    answers = {"b": "...", "c": loop, "d": "__import__('os')._exit(3)", "e": "mu * (w - w_t).sum()"}
+    others = [right.with_name(f"{name}.py") for name in answers]
+    for path, answer in zip([*others, right], [*answers.values(), RIGHT]):
+        path.write_text(head + mark + code.replace("...", answer), "utf-8")
+    begun = right.with_name("f.py")
+    begun.write_text("x = 1")
+    files = *others, begun, right.with_name("none.py"), right
     assert main("exercise", "check", *files, "--timeout", 2) == 2
     out, err = capsys.readouterr()
-    lines = [line for line in out.splitlines() if line.startswith(f"{started.parent}")]
+    lines = [line for line in out.splitlines() if line.startswith(f"{tmp_path}")]
     said = "not finished: line", "no answer after 2 s of computing", "the process died", "", "right"
-    for file, line, words in zip([*others[:4], started], lines, said, strict=True):
+    for file, line, words in zip([*others, right], lines, said, strict=True):
         assert line.startswith(f"{file}: {words}")
     assert "yours gives" in out
     assert RIGHT not in out
     assert err.count("fedref: error: ") == err.count("\n") == 2
     assert "begins with no" in err
     assert "none.py" in err
-    assert [main("exercise", "check", file) for file in (others[0], started)] == [1, 0]
+    assert [main("exercise", "check", file) for file in (others[0], right)] == [1, 0]
 
 
 def test_a_hunt_is_written_and_checked(tmp_path, capsys):

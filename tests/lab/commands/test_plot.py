@@ -4,8 +4,8 @@ import shutil
 import sys
 
 import pytest
+from running import main
 
-from fedref.lab import commands as cli
 from fedref.lab import plots
 
 RUN = (
@@ -17,12 +17,8 @@ RUN = (
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "first"
-    assert cli.main([*RUN, "--out", str(path)]) == 0
+    assert main(*RUN, "--out", path) == 0
     return path
-
-
-def plot(*arguments) -> int:
-    return cli.main(["plot", *map(str, arguments)])
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def plot(*arguments) -> int:
 )
 def test_pictures(directory, tmp_path, capsys, name, options):
     out = tmp_path / name
-    assert plot(directory, *options, "--out", out) == 0
+    assert main("plot", directory, *options, "--out", out) == 0
     assert out.stat().st_size > 1000
     assert capsys.readouterr().out == f"{out}\n"
 
@@ -43,7 +39,7 @@ def test_pictures(directory, tmp_path, capsys, name, options):
 def test_several_runs_are_named_by_their_directories(directory, here, monkeypatch, capsys):
     seen, copy = [], shutil.copytree(directory, here / directory.name)
     monkeypatch.setattr(plots, "curves", lambda table, *_, **__: seen.extend(table["title"]))
-    assert plot(directory, copy) == 0
+    assert main("plot", directory, copy) == 0
     assert capsys.readouterr().out == f"{directory / 'curves.png'}\n"
     assert {*seen} == {f"{l} ({name})" for l in ("fedavg", "apfl") for name in (directory, copy)}
 
@@ -51,7 +47,7 @@ def test_several_runs_are_named_by_their_directories(directory, here, monkeypatc
 def test_what_is_missing_is_told(directory, tmp_path, capsys):
     copy = shutil.copytree(directory, tmp_path / "copy")
     next((copy / "checkpoints").glob("*apfl*")).unlink()
-    assert plot(copy) == 0
+    assert main("plot", copy) == 0
     assert "1 of 2 units have not begun" in capsys.readouterr().err
 
 
@@ -79,16 +75,16 @@ def test_a_picture_needs_none_of_the_user_s_code(page_files, monkeypatch, capsys
     words = ("run", "gone_soon:Mine", "fedavg", "--data", "mine:load", "--model", "mine:Poisson",
              "--set", "split.validation=0.2", "--set", "sweep.lam=[0.1, 1, 2]",
              "--rounds", "2", "-q", "-o", "r")  # fmt: skip
-    assert cli.main([*words]) == 0
+    assert main(*words) == 0
     for module in ("gone_soon", "mine"):
         (page_files / f"{module}.py").unlink()
         monkeypatch.delitem(sys.modules, module)
     for options in ([], ["--against", "lam"], ["--kind", "clients"], ["--best"]):
         capsys.readouterr()
-        assert plot("r", *options) == 0
+        assert main("plot", "r", *options) == 0
         printed = capsys.readouterr()
         assert "have not begun" not in printed.err  # every unit is found
     assert "r, chosen by validation:\n| algorithm " in printed.out
     assert "| validation (%) |" in printed.out
-    assert cli.main(["resume", "r"]) == 2
+    assert main("resume", "r") == 2
     assert "gone_soon:Mine: cannot be imported" in capsys.readouterr().err

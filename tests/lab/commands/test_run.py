@@ -107,16 +107,12 @@ def test_help_says_every_option_and_command(capsys, monkeypatch):
         assert re.fullmatch(version + line, capsys.readouterr().out)
 
 
-def examples() -> list[list[str]]:
-    """The command lines of the epilog."""
+def test_the_examples_work_as_written(here):
     text = cli.run.__doc__.partition("examples\n")[2].partition("\n\n")[0].replace("\\\n", " ")
     lines = (re.split(r"\s{4,}(?=the )", line.strip())[0] for line in text.splitlines())
-    return [shlex.split(line)[1:] for line in lines]
-
-
-def test_the_examples_work_as_written(here):
-    shipped = [words for words in examples() if "mnist" not in words and words[0] == "run"]
-    assert len(shipped) == len(examples()) - 2 == 4
+    examples = [shlex.split(line)[1:] for line in lines]
+    shipped = [words for words in examples if "mnist" not in words and words[0] == "run"]
+    assert len(shipped) == len(examples) - 2 == 4
     table = document(algorithms=algorithms("fedprox"), model={"name": "mlp"})
     write(here / "experiment.toml", table)
     for i, words in enumerate(shipped):
@@ -125,7 +121,7 @@ def test_the_examples_work_as_written(here):
         assert main(*words, *few, "--quiet") == 0, words
     assert (here / "DIR1" / "metrics.csv").exists()
     assert len(list((here / "runs").iterdir())) == 2
-    with_mnist = next(words for words in examples() if "mnist" in words)
+    with_mnist = next(words for words in examples if "mnist" in words)
     got = made(*with_mnist[1:])
     assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
 
