@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -136,14 +135,9 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def rows(path: Path, **where) -> list[dict[str, str]]:
     """Return the rows of a CSV in which some columns have these values."""
-
-    def chosen() -> Iterator[dict[str, str]]:
-        with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if all(row[key] == str(value) for key, value in where.items()):
-                    yield row
-
-    return list(chosen())
+    wanted = {key: str(value) for key, value in where.items()}.items()
+    with open(path, newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if wanted <= row.items()]
 
 
 def toml(path: Path) -> dict:

@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -79,21 +80,15 @@ def data_of_the_second_point_change():
     return ended("resume", "D", "--changed-code")
 
 
-def own_code_changes(name):
-    Path(f"{name}.py").write_text(ALGORITHM.format(factor=1))
-    begin(algorithms={"mine": {"algorithm": f"{name}:Mine"}})
-    Path(f"{name}.py").write_text(ALGORITHM.format(factor=2))
-
-
-@fault(r"D: own_code changed after mine .* began; .* anew, or `fedref resume --changed-code \S*D`")
-def the_users_code_changes():
-    own_code_changes("own_code")
-    return ended("resume", "D")
-
-
 @fault(r"^$", 0)
-def the_users_code_changes_and_the_user_wants_it():
-    own_code_changes("wanted")
+def the_users_code_changes_and_then_the_user_wants_it():
+    path = Path("own_code.py")
+    path.write_text(ALGORITHM.format(factor=1))
+    begin(algorithms={"mine": {"algorithm": "own_code:Mine"}})
+    path.write_text(ALGORITHM.format(factor=2))
+    code, text = ended("resume", "D")
+    go_on = r"own_code changed after mine .* began; .* anew, or `fedref resume --changed-code \S*D`"
+    assert (code, bool(re.search(go_on, text))) == (2, True)
     environment = Path("D/environment.json")
     begun = re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', environment.read_text())
     environment.write_text(begun)
@@ -102,7 +97,7 @@ def the_users_code_changes_and_the_user_wants_it():
     assert "begun with numpy 1.0, now" in text
     assert '"numpy": "1.0"' in environment.read_text()  # the run began with it
     for path in (environment, Path("D/summary.md")):
-        assert re.search(r"wanted was \w{12}, now \w{12}", path.read_text())
+        assert re.search(r"own_code was \w{12}, now \w{12}", path.read_text())
     environment.write_text(environment.read_text().replace('"1.0"', f'"{np.__version__}"'))
     return ended("resume", "D", "-q")  # once is enough
 
@@ -168,18 +163,6 @@ def an_algorithm_that_changes_the_working_directory():
     return code, ""
 
 
-@fault(r"D/metrics.csv: .*is a link, which is neither replaced nor followed")
-def a_link_in_the_place_of_a_table():
-    begin()
-    Path("D/metrics.csv").rename("metrics.csv")
-    Path("D/metrics.csv").symlink_to("../metrics.csv")
-    before = Path("metrics.csv").read_bytes()
-    end = ended("resume", "D", "-q")
-    assert Path("D/metrics.csv").is_symlink()
-    assert Path("metrics.csv").read_bytes() == before
-    return end
-
-
 @fault(r"D: holds metrics.csv, which fedref did not write; expected another --out")
 def a_foreign_table():
     Path("D").mkdir()
@@ -205,12 +188,13 @@ def exchange(one, other):
     other.write_bytes(content)
 
 
-def place_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
+def place(make, path):
+    """Make a pipe, a link to the file, or a folder in the place of a file."""
+    path.rename("moved")
+    make(path)
 
 
-#: What is done to a finished run, and what resuming it says; then it is whole again, or refused.
+#: What is done to a finished run, and what resuming it says; then it is whole again, or as it was.
 DAMAGE = {
     "cut checkpoint": (
         lambda: cut(the("checkpoints/*")), r"ckpt: is damaged .*: fedavg \(seed 0\) starts anew", 0),
@@ -225,7 +209,13 @@ DAMAGE = {
         lambda: exchange(the("checkpoints/*seed0*"), the("checkpoints/*seed1*")),
         r"ckpt: holds fedavg-seed1-\w+.ckpt, expected fedavg-seed0-\w+.ckpt", 2),
     "pipe as checkpoint": (
-        lambda: place_pipe(the("checkpoints/*")), r"ckpt: .*is not a regular file", 2),
+        lambda: place(os.mkfifo, the("checkpoints/*")), r"ckpt: .*is not a regular file", 2),
+    "link as table": (
+        lambda: place(lambda path: path.symlink_to("../moved"), the("metrics.csv")),
+        r"D/metrics.csv: .*is a link, which is neither replaced nor followed", 2),
+    "folder as table": (
+        lambda: place(os.mkdir, the("metrics.csv")),
+        r"metrics.csv: cannot be read or written \(Is a directory\)", 2),
     "other config": (
         lambda: the("config.toml").write_text(the("config.toml").read_text().replace("s = 3", "s = 4")),
         r"D: config.toml changed after fedavg", 2),
@@ -236,14 +226,16 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_run_is_whole_again_or_refused(name, capfd):
+def test_a_damaged_run_is_whole_again_or_refused(name):
     damage, pattern, code = DAMAGE[name]
     begin(keep_parameters=1, seeds=[0, 1])
     before = contents(Path("D"))
     damage()
-    assert main("resume", "D", "-q") == code
-    assert re.search(pattern, capfd.readouterr().err)
-    assert code or contents(Path("D")) == before
+    damaged = contents(Path("D"))
+    found, told = ended("resume", "D", "-q")
+    assert found == code
+    assert re.search(pattern, told)
+    assert contents(Path("D")) == (damaged if code else before)
 
 
 # ---- work is saved -------------------------------------------------------------------------------
@@ -259,14 +251,6 @@ def json_to_a_full_pipe():
         end = finish(*words, stdout=full)
     assert [*Path("D/checkpoints").iterdir()]
     return end
-
-
-@fault(r"metrics.csv: cannot be read or written \(Is a directory\)")
-def a_folder_in_the_place_of_a_table():
-    begin()
-    Path("D/metrics.csv").unlink()
-    Path("D/metrics.csv").mkdir()
-    return ended("resume", "D", "-q")
 
 
 # ---- numbers that are too large ------------------------------------------------------------------
@@ -301,11 +285,10 @@ WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_what_is_too_much_is_refused(name, capfd):
-    words, pattern = WORDS[name]
-    assert main("run", *words) == 2
-    assert re.search(pattern, capfd.readouterr().err)
+FAULTS += [
+    pytest.param(partial(ended, "run", *words), pattern, 2, id=name)
+    for name, (words, pattern) in WORDS.items()
+]
 
 
 # ---- waiting for ever ----------------------------------------------------------------------------
