@@ -150,11 +150,8 @@ def a_foreign_index_html():
 @fault(r"^$", 0)
 def an_algorithm_that_changes_the_working_directory():
     Path("elsewhere").mkdir()
-    text = ALGORITHM.format(factor=1).replace(
-        "        return", "        os.chdir(HERE)\n        return"
-    )
-    here = str(Path("elsewhere").absolute())
-    Path("moving.py").write_text(f"import os\nHERE = {here!r}\n{text}")
+    move = f"        import os\n        os.chdir({str(Path('elsewhere').absolute())!r})\n        return"
+    Path("moving.py").write_text(ALGORITHM.format(factor=1).replace("        return", move))
     table = document(algorithms={"mine": {"algorithm": "moving:Mine"}}, seeds=[0, 1])
     code, told = finish("run", write(Path("t.toml"), table), "-o", "D", "--checkpoint-every", 0)
     assert (code, os.listdir("elsewhere")) == (0, []), told
@@ -267,9 +264,8 @@ def a_feature_too_large_for_float32():
 def a_label_larger_than_the_memory():
     Path("a.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,300000000\n")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))"
-    code, told = finish(
-        "data", "show", "a.csv", first=limit, env_more={"OPENBLAS_NUM_THREADS": "1"}
-    )
+    one = {"OPENBLAS_NUM_THREADS": "1"}
+    code, told = finish("data", "show", "a.csv", first=limit, env_more=one)
     assert "from 0 to 300000000; no row has label 2, 3, 4, 5, 6, ...\n" in told
     return code, ""
 

@@ -56,9 +56,8 @@ def test_gzip_is_seen_by_its_magic_number(tmp_path, packed):
 
 def test_a_stream_is_read_up_to_its_limit():
     assert files.read_up_to(io.BytesIO(b"1234"), 4, "file") == b"1234"
-    with pytest.raises(
-        DataError, match="file: becomes too large when unpacked; expected at most 3"
-    ):
+    too_large = "file: becomes too large when unpacked; expected at most 3"
+    with pytest.raises(DataError, match=too_large):
         files.read_up_to(io.BytesIO(b"1234"), 3, "file")
     assert files.unpacked_limit(10) == 64 << 20
     assert files.unpacked_limit(1 << 20) == 250 << 20

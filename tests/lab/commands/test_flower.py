@@ -2,34 +2,26 @@
 
 import re
 
-from fedref.lab.commands import main
+from running import document, main, toml, write
+
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader, load_experiment
 from fedref.lab.flower.node import read_part
 
-EXPERIMENT = """
-rounds = 2
-[data]
-name = "digits"
-[split]
-rule = "dirichlet"
-users = 7
-[algorithms.fedavg]
-"""
 
-
-def write(folder, text, *words):
+def write_app(folder, *words, data="digits"):
     """Write an app; return its folder and the values of its configuration."""
-    path, there = folder / "seven.toml", folder / "there"
-    path.write_text(text)
-    assert main(["flower", "write", str(path), str(there), *words]) == 0
-    table = config.read(there / "app" / "pyproject.toml")
+    table = document(data={"name": data}, split={"rule": "dirichlet", "users": 7})
+    del table["name"]
+    there = folder / "there"
+    assert main("flower", "write", write(folder / "seven.toml", table), there, *words) == 0
+    table = toml(there / "app" / "pyproject.toml")
     assert table["project"]["dependencies"] == []
     return there, table["tool"]["flwr"]["app"]["config"]
 
 
 def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
-    there, values = write(tmp_path, EXPERIMENT, "--nodes", "2", "--limit", "30")
+    there, values = write_app(tmp_path, "--nodes", "2", "--limit", "30")
     held = "nodes/0.npz: clients 0 to 3\nnodes/1.npz: clients 4 to 6\n"
     assert capsys.readouterr().out.startswith(held)
     assert (values["clients"], values["limit"]) == (7, 30.0)
@@ -47,14 +39,14 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
             n_train, n_test = len(part.train.rows_of(at)), len(part.test.rows_of(at))
             lines.append(f"client {k}: {n_train} training rows, {n_test} test rows")
             assert (n_train, n_test) == (whole.train.sizes[k], whole.test.sizes[k])
-        assert main(["flower", "check", str(there / "nodes" / f"{i}.npz")]) == 0
+        assert main("flower", "check", there / "nodes" / f"{i}.npz") == 0
         first, *others = capsys.readouterr().out.splitlines()
         assert first.startswith("features 64, labels 0, ")
         assert others == lines
 
 
 def test_without_parts_no_data_are_read(tmp_path, capsys):
-    there, values = write(tmp_path, EXPERIMENT.replace("digits", "nowhere"), "--clients", "12")
+    there, values = write_app(tmp_path, "--clients", "12", data="nowhere")
     assert not (there / "nodes").exists()
     assert values["clients"] == 12
     assert "the next steps are in" in capsys.readouterr().out

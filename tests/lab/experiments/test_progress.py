@@ -21,27 +21,21 @@ def record(t: int, status: str = "running", **row) -> Record:
     return Record(status, t, State(None, {}), [row], [], [])
 
 
-def status_of(experiment, monkeypatch):
-    """Return a status, and a clock that is moved by hand."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
-    return progress.Status(experiment), clock
-
-
 def test_a_line_has_phase_round_score_with_its_round_share_and_what_is_left(monkeypatch):
     """However the units are run: here the first was done before, the third runs elsewhere."""
     made = experiment(document(rounds=9, seeds=[0, 1, 2]))
     one, two, three = units(made)
-    status, clock = status_of(made, monkeypatch)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+    status = progress.Status(made)
     status.phase = "splitting"
     assert status.line() == "tiny; splitting; 0 % of the run"
     status.count({one.number: 10})
     status.phase, status.newest = "training", progress.describe(two, record(1))
     status.count({two.number: 2})
     clock.now = 4.0
-    assert status.line() == (
-        "fedavg (seed 1): round 1 of 9, accuracy 50.00 % (round 1); training; 40 % of the run"
-    )
+    told = "fedavg (seed 1): round 1 of 9, accuracy 50.00 % (round 1); training; 40 % of the run"
+    assert status.line() == told
     status.count({two.number: 5, three.number: 1})
     status.phase, clock.now = "evaluating", 8.0
     status.count({three.number: 4})

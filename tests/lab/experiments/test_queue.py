@@ -97,9 +97,7 @@ def assert_owned(run, capsys):
 def test_a_run_that_is_stopped_in_every_way_one_after_the_other_ends_with_the_same_bytes(capsys):
     """It saves, says so, and goes on: four units of which two are at work at a time."""
     tables = {"mean": {"algorithm": telling("tells")}, "variates": {"algorithm": "tells:Variates"}}
-    table = document(
-        rounds=200, eval_every=50, seeds=[0, 1], keep_parameters=100, algorithms=tables
-    )
+    table = document(rounds=200, eval_every=50, seeds=[0, 1], algorithms=tables, keep_parameters=99)
     path, words, before = write(Path("t.toml"), table), ["run", "t.toml", "--out", "a"], {}
     assert main("run", path, "--out", "whole", "-q") == 0
     for number, code, told in (

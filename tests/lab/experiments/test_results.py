@@ -95,9 +95,8 @@ def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     assert frame.loc["fedprox (mu=1.0)"].tolist() == ["60.0 ± 0.0", "**90.0 ± 0.0**"]
     latex = shown.to_latex()
     assert r"fedprox (mu=2.0) & \textbf{80.0 $\pm$ 0.0} & 70.0 $\pm$ 0.0 \\" in latex
-    assert latex.startswith(
-        "\\begin{tabular}{lrr}\n\\hline\nalgorithm & final (\\%) $\\pm$ sd, n $-$ 1 &"
-    )
+    head = "\\begin{tabular}{lrr}\n\\hline\nalgorithm & final (\\%) $\\pm$ sd, n $-$ 1 &"
+    assert latex.startswith(head)
     assert as_latex("a_b {1}") == r"a\_b \{1\}"
     losses = str(run.summary("test_loss", best="bold"))  # the smallest, over the seeds
     least = min(run.summary(), key=lambda row: row["test_loss"])

@@ -77,14 +77,13 @@ def test_labels_may_be_given_in_every_way():
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     for what in ("fedavg", ["fedavg"], FedAvg, FedAvg()):
         assert fedref.run(what, rounds=0).units[0].algorithm == FedAvg()
-    with pytest.raises(fedref.ConfigError, match="both what and algorithm are given"):
-        fedref.run("fedavg", algorithm="apfl")
-    with pytest.raises(
-        fedref.ConfigError, match="algorithm is 3, expected a table, or an algorithm's"
+    for given, how, words in (
+        (["fedavg"], {"algorithm": "apfl"}, "both what and algorithm are given"),
+        ([], {"algorithm": ["fedavg", 3]}, "algorithm is 3, expected a table, or an algorithm's"),
+        (["fedavg", (X, y)], {}, r'expected data=\(X, y, client\).*split="iid"'),
     ):
-        fedref.run(algorithm=["fedavg", 3])
-    with pytest.raises(fedref.ConfigError, match=r'expected data=\(X, y, client\).*split="iid"'):
-        fedref.run("fedavg", (X, y))
+        with pytest.raises(fedref.ConfigError, match=words):
+            fedref.run(*given, **how)
 
 
 def test_options_that_do_nothing_are_refused_and_told_where_others_use_them():
@@ -93,9 +92,8 @@ def test_options_that_do_nothing_are_refused_and_told_where_others_use_them():
     with pytest.raises(fedref.ConfigError, match=r"algorithms.centralised drop: it has no use"):
         fedref.run({"algorithms": {"centralised": {"drop": False}}}, rounds=0)
     told = []
-    both = fedref.run(
-        ["fedadagrad", "fedadam"], beta2=0.5, rounds=0, progress=Progress(message=told.append)
-    )
+    how = {"rounds": 0, "progress": Progress(message=told.append)}
+    both = fedref.run(["fedadagrad", "fedadam"], beta2=0.5, **how)
     assert [unit.algorithm.beta2 for unit in both.units] == [0.99, 0.5]
     assert told == ["fedadagrad has no use for beta2, which is set for others"]
     sweep = {"weighting": ["uniform", "samples"]}

@@ -195,13 +195,10 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     for unit, found in zip(run.units, run.records):
         assert len(found.scores[0].accuracy) == 16
         assert all("unseen_accuracy" in row for row in found.rows)
-        for name, clients in (
-            ("unseen", tested),
-            ("validation_clients", setting.validation_clients),
-        ):
-            scores = evaluate_unseen(
-                unit.algorithm, setting.model, found.state, whole, clients, support=0.3, seed=0
-            )
+        groups = {"unseen": tested, "validation_clients": setting.validation_clients}
+        for name, clients in groups.items():
+            about = unit.algorithm, setting.model, found.state, whole, clients
+            scores = evaluate_unseen(*about, support=0.3, seed=0)
             means = [mean(scores.accuracy, scores.n_test) for mean in (sample_mean, client_mean)]
             last = found.rows[-1]
             assert [last[f"{name}_accuracy"], last[f"{name}_accuracy_mean"]] == means
