@@ -29,21 +29,16 @@ MODELS = {
 }
 
 
-def make_features(model, rng, *shape: int):
-    """Random numbers, or codes with padding among them: (*shape, features)."""
-    if model.inputs == "codes":
-        return rng.integers(0, model.vocabulary + 1, (*shape, model.features), np.uint8)
-    return rng.normal(size=(*shape, model.features))
-
-
 def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
     """Make n random samples (for each of the leading axes), read-only; some weights are 0.
 
     Features are about ½ in size: where a softmax is saturated, a gradient of 1e-100 has no digits.
     """
-    X = make_features(model, rng, *lead, n)
-    if model.inputs == "numbers":
-        X = 0.5 * X
+    shape = *lead, n, model.features
+    if model.inputs == "codes":  # with padding among them
+        X = rng.integers(0, model.vocabulary + 1, shape, np.uint8)
+    else:
+        X = 0.5 * rng.normal(size=shape)
     y = rng.choice(model.labels, (*lead, n))
     s = None
     if weights:
