@@ -78,18 +78,6 @@ def test_taylor_slope_where_the_value_is_zero():
     assert checks.taylor_slope(lambda w: a @ w, 1.1 * a, zero, v) == pytest.approx(1, abs=0.02)
 
 
-def test_taylor_remainders_by_hand():
-    def square(w):
-        return w[0] ** 2  # f(3 + t) = 9 + 6t + t²
-
-    steps = np.array([0.5, 0.25])
-    w, v = np.array([3.0]), np.ones(1)
-    got = checks.taylor_remainders(square, lambda w: 2 * w, w, v, steps)
-    np.testing.assert_array_equal(got, steps**2)
-    got = checks.taylor_remainders(square, 2 * w, w, v, steps, lambda w, v: 2 * v)
-    np.testing.assert_array_equal(got, [0, 0])
-
-
 # Reports
 
 

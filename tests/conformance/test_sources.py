@@ -100,17 +100,6 @@ def test_every_event_of_a_round_is_drawn():
     assert {len(t.offsets) - 1 for t in traces} == {1, 2, 3}
 
 
-def test_labels_and_numbers_of_a_generator():
-    source = NumPySource(np.random.default_rng(0))
-    model = sources.FAMILIES["logistic"](source)
-    D = sources.draw_batch(source, model, 4, 2)
-    assert D["X"].shape == (2, 4, model.features)
-    assert all(set(y) == set(model.labels) for y in D["y"])
-    again = NumPySource(np.random.default_rng(0))
-    sources.FAMILIES["logistic"](again)
-    assert np.array_equal(D["X"], sources.draw_batch(again, model, 4, 2)["X"])
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_hyperparameters_reach_every_choice(name):
     """None is out of its bounds, or the algorithm would be refused."""
