@@ -5,11 +5,10 @@ import shlex
 import numpy as np
 import pytest
 from dataset_files import alone  # noqa: F401 (a fixture)
-from running import TINY, contents, document, main, npz, refused, write
+from running import SMALL, TINY, contents, document, main, npz, refused, write
 
 from fedref.lab import plots
 
-SMALL = "--rounds 1 --clients-per-round 2 --epochs 1 --quiet"
 IID = "--split iid --set split.users=3"
 X = np.arange(40.0).reshape(20, 2)
 
@@ -55,7 +54,6 @@ REFUSED = [
     ("run --set a-test=2", "unknown key 'a-test': did you mean 'split.a-test'?"),
     ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
     # values
-    ("run fedavg --lr -1e-3", "algorithms.fedavg lr is -0.001, expected a finite number, at least 0"),
     ("run fedavg --epochs -.5", "epochs is -0.5, expected a whole number, at least 1"),
     ("run fedavg --workers -1e0", "--workers is -1.0, expected a whole number, at least 1"),
     ("run --rounds 1 --out ''", "--out is '', expected a path"),
@@ -76,8 +74,8 @@ REFUSED = [
     ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
     ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
     ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
-    (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
-    (f"run fedavg --data one.npz --split natural {SMALL}", "one.npz: no client has a test row, so nothing"),
+    (f"run fedavg --data nan.npz {IID} {' '.join(SMALL)}", "X has nan in row 3; expected finite numbers"),
+    (f"run fedavg --data one.npz --split natural {' '.join(SMALL)}", "one.npz: no client has a test row"),
     # pictures
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
@@ -101,7 +99,6 @@ REFUSED = [
     ("explain per-fedavg eq.33", "did you mean 'per-fedavg eq.3'"),
     ("explain --html site", "site/index.html: is no page that fedref wrote"),
     ("explain per-fedavg --picture b.svg --set alpah=0.5", "did you mean 'alpha'"),
-    ("explain per-fedavg --picture b.svg --set alpha", "KEY=VALUE"),
     ("explain cnn --picture b.svg", "per-fedavg"),
     ("exercise start proximal .", "exists"),
     ("exercise hunt 7 --out .", "exists"),

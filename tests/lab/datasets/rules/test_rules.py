@@ -1,5 +1,6 @@
 """Split rules: what holds for all of them, and each beside its definition or its paper's numbers."""
 
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedref.boundary.values import schema
 from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
 from fedref.lab.datasets.describe import histogram, statistics
 from fedref.lab.datasets.partition import shuffle_clients
+from fedref.lab.datasets.synthetic import Synthetic, generate
 from fedref.rounds.federation import Part, Source
 
 # ---- all rules -------------------------------------------------------------------------------------
@@ -252,3 +254,27 @@ def test_per_fedavg_takes_the_largest_even_a_that_fits(digits):
             split("per-fedavg", digits, users=users, **{name: most + 2})
         with pytest.raises(ConfigError, match="an even number"):
             split("per-fedavg", digits, users=users, **{name: 3})
+
+
+# ---- many clients and many rows ---------------------------------------------------------------------
+
+
+def split_seconds(rule, clients, rows):
+    """Split equally many rows of four features a client over as many clients; return the CPU time."""
+    n = np.full(clients, rows // clients)
+    source = Source(*generate(Synthetic(1, 1, users=clients, features=4), n=n))
+    users = {} if rule == "natural" else {"users": clients}
+    start = process_time()
+    found = split(rule, source, **users)
+    took = process_time() - start
+    assert found.clients == clients
+    assert found.train.sizes.sum() + found.test.sizes.sum() == rows
+    return took
+
+
+@pytest.mark.parametrize("rule", ["natural", "iid", "quantity", "shards", "dirichlet"])
+@pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_clients_take_time_in_proportion(rule, many):
+    """Ten times the rows: some ten times the time (more once out of the cache), not a hundred."""
+    few = split_seconds(rule, many // 10, 2 * many)
+    assert split_seconds(rule, many, 20 * many) < 40 * few + 0.1
