@@ -111,10 +111,13 @@ class Few(Model):
 def test_a_model_of_few_functions_runs_with_every_algorithm():
     """What the base class derives is what a complete model says of itself."""
     how = {
+        **FEW,
         "algorithm": [*names.ALGORITHMS],
-        "data": (X, Y, CLIENT), "rounds": 3, "clients_per_round": 2, "model.l2": 0.1,
-        "stragglers": 0.5, "epochs": 2, "dissimilarity": True,
-    }  # fmt: skip
+        "data": (X, Y, CLIENT),
+        "rounds": 3,
+        "epochs": 2,
+    }
+    how |= {"model.l2": 0.1, "stragglers": 0.5, "dissimilarity": True}
     few, whole = (fedref.run(**how, model=model) for model in (Few, BinaryLogistic))
     for name, one, other in zip(how["algorithm"], few.records, whole.records, strict=True):
         for row, expected in zip(one.rows, other.rows, strict=True):
@@ -160,8 +163,7 @@ FEW = {"rounds": 2, "clients_per_round": 2, "algorithm": "fedavg"}
 
 
 def test_a_model_object_is_taken_and_must_fit_the_data(here):
-    named = fedref.run(document(), rounds=1)
-    table = {**document(), "model": Logistic(64, 10)}
+    named, table = fedref.run(document(), rounds=1), {**document(), "model": Logistic(64, 10)}
     assert fedref.run(table, rounds=1).records[0].rows == named.records[0].rows
     with pytest.raises(fedref.ConfigError, match="takes 63 features, but digits has 64"):
         fedref.run({**table, "model": Logistic(63, 10)}, rounds=1)
@@ -173,22 +175,20 @@ def test_what_has_no_name_is_not_written(here):
     class Local(names.ALGORITHMS["fedavg"]):
         pass
 
-    for how, message in (
-        ({"data": (X, Y, CLIENT), **FEW}, "data given as arrays cannot be imported again"),
-        ({"algorithm": Local, "rounds": 1}, "cannot be imported again"),
-        ({"algorithm": type("Made", (Local,), {}), "rounds": 1}, "Made cannot be imported again"),
-    ):
-        with pytest.raises(fedref.ConfigError, match=message):
+    for name, how in {
+        "data given as arrays": {"data": (X, Y, CLIENT), **FEW},
+        "Local": {"algorithm": Local, "rounds": 1},
+        "Made": {"algorithm": type("Made", (Local,), {}), "rounds": 1},
+    }.items():
+        with pytest.raises(fedref.ConfigError, match=f"{name} cannot be imported again"):
             fedref.run(**how, out="a")
     assert not list(here.iterdir())
 
 
 def test_entry_points_of_packages_are_names_and_a_file_names_all(mine, monkeypatch, capsys):
-    points = {
-        "fedref.algorithms": [EntryPoint("ditto", "ditto:Ditto", "fedref.algorithms")],
-        "fedref.models": [EntryPoint("poisson", "mine:Poisson", "fedref.models")],
-        "fedref.data": [EntryPoint("counts", "mine:load", "fedref.data")],
-    }
+    made = {"fedref.algorithms": ("ditto", "ditto:Ditto"), "fedref.models": ("poisson", "mine:Poisson"),
+            "fedref.data": ("counts", "mine:load")}  # fmt: skip
+    points = {group: [EntryPoint(*names, group)] for group, names in made.items()}
     monkeypatch.setattr(names, "entry_points", lambda group: points[group])
     words = ["run", "ditto", "--data", "counts", "--model", "poisson", "--rounds", "1", "--quiet"]
     assert main(*words, "--out", "a") == 0
@@ -261,10 +261,8 @@ def test_whole_numbers_are_targets_too(mine):
 
 def test_the_command_says_the_loss_and_draws_it(mine):
     np.savez(mine / "a.npz", **dict(zip(("X", "y", "client"), REAL)))
-    words = (
-        "run fedavg apfl --data a.npz --model mine:LeastSquares --rounds 4 --clients-per-round 3"
-    )
-    assert main(*words.split(), "--quiet", "--out", "a") == 0
+    words = "--data a.npz --model mine:LeastSquares --rounds 4 --clients-per-round 3 --quiet"
+    assert main("run", "fedavg", "apfl", *words.split(), "--out", "a") == 0
     run = fedref.load_run("a")
     assert results.heading(run).startswith("Test loss, over 5 evaluated rounds")
     header, first, _ = run.summary().cells()
