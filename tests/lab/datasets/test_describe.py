@@ -9,11 +9,9 @@ from fedref.lab.datasets.describe import histogram, label_note, statistics, stat
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
-FEDERATION = Federation(
-    Source(np.zeros((8, 2)), np.array([0, 0, 1, 1, 1, 2, 0, 2]), name="eight"),
-    Part(np.array([0, 1, 2, 3, 4, 5]), np.array([0, 3, 5, 6])),
-    Part(np.array([6, 7]), np.array([0, 1, 1, 2])),
-)
+EIGHT = Source(np.zeros((8, 2)), np.array([0, 0, 1, 1, 1, 2, 0, 2]), name="eight")
+PARTS = Part(np.arange(6), np.array([0, 3, 5, 6])), Part(np.arange(6, 8), np.array([0, 1, 1, 2]))
+FEDERATION = Federation(EIGHT, *PARTS)
 
 
 def test_statistics_by_hand_and_names_without_their_control_characters():
@@ -23,7 +21,7 @@ def test_statistics_by_hand_and_names_without_their_control_characters():
     assert histogram(FEDERATION).tolist() == [[3, 0, 0], [1, 2, 0], [0, 0, 2]]
     assert "labels are" not in statistics_text(FEDERATION)
     names = ("\x1b[2J", "b\n" + "b" * 99, "c")
-    hostile = replace(FEDERATION.source, label_names=names, name="\x1b[2J")
+    hostile = replace(EIGHT, label_names=names, name="\x1b[2J")
     text = statistics_text(replace(FEDERATION, source=hostile))
     assert text.endswith(f"labels are encoded as 0 = \\x1b[2J, 1 = b\\n{'b' * 36}…, 2 = c")
     assert "\x1b" not in text
@@ -33,16 +31,16 @@ GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has l
 
 
 @pytest.mark.parametrize(
-    ("y", "known", "note"),
+    ("y", "names", "known", "note"),
     [
-        ([1, 2, 3], None, GAP.format(1, 3, "0")),
-        ([-1, 1], None, "labels are encoded as 0 = -1, 1 = 1"),
-        ([0, 1], (-1, 1), "labels are encoded as -1 = 0, 1 = 1"),
-        ([0.5, 1], None, ""),
+        ([1, 2, 3], None, None, GAP.format(1, 3, "0")),
+        ([-1, 1], None, None, "labels are encoded as 0 = -1, 1 = 1"),
+        ([0, 1], None, (-1, 1), "labels are encoded as -1 = 0, 1 = 1"),
+        ([0.5, 1], None, None, ""),
+        ([0, 1], ("no", "yes"), (), ""),  # a model of real targets
+        ([0, 1], ("no", "yes"), (-1, 1), "labels are encoded as -1 = no, 1 = yes"),
     ],
 )
-def test_what_becomes_of_labels_is_said(y, known, note):
-    assert label_note(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
-    words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"))
-    assert label_note(words, ()) == ""  # a model of real targets
-    assert label_note(words, (-1, 1)) == "labels are encoded as -1 = no, 1 = yes"
+def test_what_becomes_of_labels_is_said(y, names, known, note):
+    source = Source(np.zeros((len(y), 1)), np.array(y), label_names=names)
+    assert label_note(source, known) == note

@@ -44,9 +44,7 @@ def serve(monkeypatch):
         (OSError(errno.ENOSPC, "No space left on device"), DataError, "No space left on device"),
     ],
 )
-def test_a_file_arrives_whole_from_the_second_address_or_leaves_nothing(
-    tmp_path, serve, answer, error, message
-):
+def test_a_file_arrives_whole_or_leaves_nothing(tmp_path, serve, answer, error, message):
     folder = tmp_path / "new" / "folder"
     serve(answer)
     with pytest.raises(error, match=message):

@@ -20,9 +20,8 @@ def test_curves_are_two_panels_with_bands_in_the_manner_of_apfl_figure_2():
     assert lines(loss)[0].get_ydata().tolist() == [4, 2, 1, 0.5]
     assert lines(accuracy)[0].get_ydata() == pytest.approx([20, 50, 50, 90])
     band = accuracy.collections[0].get_paths()[0].vertices
-    assert sorted(set(band[band[:, 0] == 0, 1].round(9))) == pytest.approx(
-        [20 - 200**0.5, 20 + 200**0.5]
-    )
+    edges = sorted(set(band[band[:, 0] == 0, 1].round(9)))
+    assert edges == pytest.approx([20 - 200**0.5, 20 + 200**0.5])
     assert legend(figure) == ["fedavg", "apfl", "±1 sd, n − 1, over 2 seeds"]
     figure = draw(curves, made(seeds=(0,), train_loss=[np.nan] * 4))
     assert not figure.axes[1].collections
@@ -86,9 +85,8 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds():
         ("mean", False, [61, 71], "mean over mu, hidden"),
     ],
 )
-def test_of_several_swept_keys_one_is_drawn_and_of_the_others_the_best_or_the_mean(
-    others, validation, expected, words
-):
+def test_one_of_several_swept_keys_is_drawn(others, validation, expected, words):
+    """Of the others the best point or the mean."""
     points = [{"lr": lr, "mu": mu, "hidden": [4, 2]} for lr in (0.1, 0.2, 0.3) for mu in (0.0, 1.0)]
     run = made(["fedprox"], points=points)
     for unit, record in zip(run.units, run.records):
@@ -121,8 +119,7 @@ def test_bars_are_average_and_maximum_with_their_values():
 
 
 def test_clients_are_a_histogram_for_each_algorithm():
-    run = made()
-    figure = draw(clients, run)
+    figure = draw(clients, made())
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["fedavg\nmean 61.2, sd, n − 1: 43.2", "apfl\nmean 61.2, sd, n − 1: 43.2"]
     heights = {p.get_x() + 2.5: p.get_height() for p in figure.axes[0].patches if p.get_height()}

@@ -9,11 +9,9 @@ from fedref.lab.plots import holdings
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Four clients with labels 0 (three of them) and 1; two training rows each, and one test row in all.
-FOUR = Federation(
-    Source(np.zeros((9, 1)), np.array([0, 0, 1, 1, 0, 1, 0, 0, 0]), name="nine"),
-    Part(np.arange(8), np.array([0, 2, 4, 6, 8])),
-    Part(np.array([8]), np.array([0, 0, 0, 0, 1])),
-)
+NINE = Source(np.zeros((9, 1)), np.array([0, 0, 1, 1, 0, 1, 0, 0, 0]), name="nine")
+PARTS = Part(np.arange(8), np.arange(0, 9, 2)), Part(np.array([8]), np.array([0, 0, 0, 0, 1]))
+FOUR = Federation(NINE, *PARTS)
 
 
 @pytest.fixture
