@@ -283,13 +283,13 @@ def test_what_dual_numbers_do_not_know_is_an_error_that_says_so(f, words):
 
 
 def test_a_kink_has_a_slope_of_one_side():
-    zero = np.zeros(2)
-    np.testing.assert_array_equal(checks.dual_gradient(np.linalg.norm, zero), zero)
-    np.testing.assert_array_equal(checks.dual_gradient(lambda w: np.abs(w).sum(), zero), zero)
-    np.testing.assert_array_equal(checks.dual_gradient(np.max, zero), [1, 0])
-    np.testing.assert_array_equal(
-        checks.dual_gradient(lambda w: np.maximum(0, w).sum(), zero), zero
-    )
+    for f, slope in (
+        (np.linalg.norm, [0, 0]),
+        (lambda w: np.abs(w).sum(), [0, 0]),
+        (np.max, [1, 0]),
+        (lambda w: np.maximum(0, w).sum(), [0, 0]),
+    ):
+        assert checks.dual_gradient(f, np.zeros(2)).tolist() == slope
 
 
 class RightAtRealNumbersAlone(Logistic):

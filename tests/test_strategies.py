@@ -119,16 +119,13 @@ def test_real_targets_and_weights():
     assert strategies.smallest(strategies.batches(Real(1), empty=True), lambda D: not len(D.y), 50)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: strategies.models("logistik"), "unknown family 'logistik': did you mean 'logistic'"),
-        (lambda: strategies.algorithms("fedpox"), "unknown algorithm 'fedpox': did you mean 'fedprox'"),
-    ],
-)  # fmt: skip
-def test_a_wrong_name_is_named(call, message):
-    with pytest.raises(ConfigError, match=message):
-        call()
+def test_a_wrong_name_is_named():
+    for draw, wrong, right in (
+        (strategies.models, "logistik", "logistic"),
+        (strategies.algorithms, "fedpox", "fedprox"),
+    ):
+        with pytest.raises(ConfigError, match=f"unknown .* '{wrong}': did you mean '{right}'"):
+            draw(wrong)
 
 
 def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
