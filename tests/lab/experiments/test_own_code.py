@@ -158,25 +158,22 @@ def test_a_model_whose_losses_of_samples_mix_is_an_error():
         fedref.run(algorithm="fedavg", data=(X, Y, CLIENT), model=Mixed, **HOW)
 
 
-LATE = """
-from dataclasses import dataclass
-import numpy as np
-from fedref.algorithms.fedavg import FedAvg
-
 @dataclass(frozen=True)
 class Late(FedAvg):
+    """Mixes clients from the second round on."""
+
     def step(self, model, sent, local, D):
         g = model.grad(local, D)
         return local - self.lr * (g.mean(0) if local.ndim > 1 and sent.w.any() else g)
-"""
 
 
-def test_what_the_first_round_decides_holds_when_the_run_is_resumed(tmp_path, monkeypatch):
-    """Clients are mixed from the second round on: nothing says so, and a resumed run does the same."""
-    (tmp_path / "mixes_late.py").write_text(LATE)
-    np.savez(tmp_path / "data.npz", X=X, y=Y, client=np.arange(60) // 20)
-    monkeypatch.chdir(tmp_path)
-    how = HOW | {"algorithm": "mixes_late:Late", "data": "data.npz", "model": "binary-logistic"}
+def load():
+    return X, Y, CLIENT
+
+
+def test_what_the_first_round_decides_holds_when_the_run_is_resumed(here):
+    """Nothing says that clients are mixed later, and a resumed run does the same."""
+    how = {**HOW, "algorithm": Late, "data": load, "model": BinaryLogistic}
     fedref.run(**how, out="whole")
 
     def stop(unit, record):
@@ -186,4 +183,4 @@ def test_what_the_first_round_decides_holds_when_the_run_is_resumed(tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         fedref.run(**how, out="parts", progress=Progress(round=stop))
     fedref.run(**how, out="parts")
-    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+    assert contents(here / "whole") == contents(here / "parts")
