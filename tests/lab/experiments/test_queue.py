@@ -23,17 +23,22 @@ pytestmark = pytest.mark.usefixtures("here")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 QUICK = document(rounds=2, seeds=[0, 1], keep_parameters=1, algorithms=algorithms("fedavg", "apfl"))
 
-#: Algorithms whose steps tell who computes. A pipe holds 256 such lines: a run waits for its reader.
+#: Algorithms whose steps tell who computes; after 150 of them a process waits for the file `go`.
 TELLING = """
-import os
+import os, time
 from dataclasses import dataclass
-from fedref.algorithms.scaffold import Scaffold
 from fedref.algorithms.fedavg import FedAvg
+from fedref.algorithms.scaffold import Scaffold
+
+STEPS = [0]
 
 class Telling:
     def step(self, model, sent, local, D):
         if "TELL" in os.environ:
-            os.write(1, b"%255d\\n" % os.getpid())  # whole, whichever thread writes
+            os.write(1, b"%d\\n" % os.getpid())  # whole, whichever thread writes
+            STEPS[0] += 1
+            while STEPS[0] > 150 and not os.path.exists("go"):
+                time.sleep(0.01)
         {then}
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def assert_owned(run, capsys):
 def test_a_run_that_is_stopped_in_every_way_one_after_the_other_ends_with_the_same_bytes(capsys):
     """It saves, says so, and goes on: four units of which two are at work at a time."""
     tables = {"mean": {"algorithm": telling("tells")}, "variates": {"algorithm": "tells:Variates"}}
-    table = document(rounds=120, eval_every=50, seeds=[0, 1], algorithms=tables, keep_parameters=99)
+    table = document(rounds=160, eval_every=50, seeds=[0, 1], algorithms=tables, keep_parameters=99)
     path, words, before = write(Path("t.toml"), table), ["run", "t.toml", "--out", "a"], {}
     assert main("run", path, "--out", "whole", "-q") == 0
     for number, code, told in (
@@ -132,6 +137,7 @@ def test_a_run_that_is_stopped_in_every_way_one_after_the_other_ends_with_the_sa
 
     run, workers = started(*words, "--checkpoint-every", 0.2)
     os.kill(workers[0], signal.SIGKILL)
+    Path("go").touch()
     err = run.communicate(timeout=60)[1]
     # only what was lost is named: the other worker's unit is saved, and goes on
     lost = r"fedref: a worker died \(at work: (mean|variates) \(seed .\)\): others go on with its unit\n"
@@ -153,7 +159,7 @@ LARGE = ["--threads", 2, "--set", "model.hidden=[6000]"]
     ids=["thread", "C", "C, killed"],
 )  # fmt: skip
 def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(then, words, number):
-    name = telling("stuck_in_a_step", f"import time; {then}")
+    name = telling("stuck_in_a_step", then)
     impatient = "from fedref.lab.experiments import parallel; parallel.PATIENCE = 0.2"
     run = process(
         "run",
