@@ -171,10 +171,8 @@ def test_snippets_run_as_written(page_files, text, rounds):
 
 def test_the_property_tests_fail_as_the_readme_says(page_files):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "test_mine.py"]
-    drawn_alike = {**os.environ, "CI": "1"}  # Hypothesis draws the same on every run there
-    process = subprocess.run(
-        command, cwd=page_files, env=drawn_alike, capture_output=True, text=True
-    )
+    env = {**os.environ, "CI": "1"}  # Hypothesis draws the same on every run there
+    process = subprocess.run(command, cwd=page_files, env=env, capture_output=True, text=True)
     assert process.returncode == 1
     printed = " ".join(process.stdout.replace("\nE", "").split())
     stated = re.search(r"redo them by hand:\n\n((?:    .*\n)+)", README)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dataset_files import made, rows_of, with_clients
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
@@ -98,7 +98,6 @@ def test_natural_clients_keep_names_and_published_test_rows():
 
 
 @pytest.mark.parametrize("rule", ["dirichlet", "quantity"])
-@settings(max_examples=25)
 @given(seed=st.integers(0, 99), alpha=st.sampled_from([0.001, 0.1, 1e6]), least=st.integers(1, 4))
 def test_everybody_gets_min_rows_and_nothing_is_lost(rule, seed, alpha, least):
     found = split(rule, made(np.arange(60) % 3), seed, alpha=alpha, users=15, min_rows=least)
