@@ -58,7 +58,11 @@ def test_files_are_named_in_full_so_that_a_run_can_be_gone_on_with_elsewhere(her
     (here / "iid").mkdir()  # is not the rule
     words = ["--data", "my.npz", "--split", "iid", "--set", "split.users=3"]
     assert main("run", "fedavg", *words, *SMALL, "--out", "a") == 0
-    assert toml(here / "a" / "config.toml")["data"]["name"] == str(here / "my.npz")
+    table = toml(here / "a" / "config.toml")
+    assert (table["data"]["name"], table["split"]["scaling"]) == (
+        str(here / "my.npz"),
+        "standardise",
+    )
     words = ["--data", "my.npz", "--split", "a/split.json"]
     assert main("run", "fedavg", *words, *SMALL, "--out", "b") == 0
     (here / "else").mkdir()
