@@ -59,10 +59,8 @@ def test_files_are_named_in_full_so_that_a_run_can_be_gone_on_with_elsewhere(her
     words = ["--data", "my.npz", "--split", "iid", "--set", "split.users=3"]
     assert main("run", "fedavg", *words, *SMALL, "--out", "a") == 0
     table = toml(here / "a" / "config.toml")
-    assert (table["data"]["name"], table["split"]["scaling"]) == (
-        str(here / "my.npz"),
-        "standardise",
-    )
+    assert table["data"]["name"] == str(here / "my.npz")
+    assert table["split"]["scaling"] == "none"  # the parameters that were not given are there, too
     words = ["--data", "my.npz", "--split", "a/split.json"]
     assert main("run", "fedavg", *words, *SMALL, "--out", "b") == 0
     (here / "else").mkdir()
