@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import federating
@@ -50,9 +51,17 @@ def command(*words) -> int:
 
 
 def over_flower() -> int:
-    """Run over nodes that live on, or go on with it: the server's folder is D."""
-    made = federating.experiment_of(algorithms=TWO, rounds=4)
-    progress = Progress(print_json_line)
+    """Run over nodes that live on, or go on with it: the server's folder is D.
+
+    What the nodes hold when a round is told is copied.
+    """
+    made, number = federating.experiment_of(algorithms=TWO, rounds=4), count()
+
+    def tell(unit, record):
+        shutil.copytree("../nodes", f"../{next(number)}")
+        print_json_line(unit, record)
+
+    progress = Progress(tell)
     try:
         serve(federating.Wires(Path("../nodes"), made), made, Path("D"),
               clients=7, limit=5.0, progress=progress)  # fmt: skip
@@ -72,8 +81,15 @@ def files(folder):
     }
 
 
-def put(folder, disk):
+def put(folder, disk, root=None, told=0):
+    """Make a folder with the files of a disk; beside it, what the nodes of a run held.
+
+    root : where the run was, which had told so many rounds; its nodes had worked on the next one, too.
+    """
     folder.mkdir(parents=True)
+    if root and (root.parent / "nodes").exists():
+        held = root.parent / str(told)
+        shutil.copytree(held if held.exists() else root.parent / "nodes", folder.parent / "nodes")
     for name, content in disk.items():
         path = folder / name
         path.mkdir() if content is None else path.write_bytes(content)
@@ -106,34 +122,39 @@ def rounds_told(text):
     return told
 
 
-def recorded(folder, call, before):
-    """Record a call on this disk; return its events, its files, and the folder of the blobs."""
-    put(folder / "root", before)
+def recorded(folder, call, before, *cut):
+    """Record a call on this disk; return its folder, its events, its files, and the folder of the blobs."""
+    put(folder / "root", before, *cut)
     events = power_cut.record(call, folder / "root", folder / "log")
-    return events, files(folder / "root" / "D"), folder / "log.blobs"
+    return folder / "root", events, files(folder / "root" / "D"), folder / "log.blobs"
+
+
+def rounds_of(events):
+    return sum(kind == "said" for kind, *_ in events)
 
 
 def cuts(name, here):
-    """Yield (disk before, calls to try, events, files, blobs) of the runs of a scenario."""
+    """Yield (disk before, calls to try, folder, events, files, blobs) of the runs of a scenario."""
     changes, more, stops = SCENARIOS[name]
     calls = [over_flower] * 2
     if changes is not None:
         path = write(here / "t.toml", document(**changes))
         calls = [partial(command, "run", path, "-o", "D", *more), partial(command, "resume", "D")]
-    events, expected, blobs = recorded(here / "first", calls[0], {})
+    root, events, expected, blobs = recorded(here / "first", calls[0], {})
     for i, stop in enumerate(stops):
         if stop == 0:
-            yield {}, calls, events, expected, blobs
+            yield {}, calls, root, events, expected, blobs
         else:
             done = int(stop * len(events))
             *_, (_, disk) = power_cut.disks(events[:done], {}, blobs)
-            yield disk, calls, *recorded(here / f"again{i}", calls[1], disk)
+            cut = root, rounds_of(events[:done])
+            yield disk, calls, *recorded(here / f"again{i}", calls[1], disk, *cut)
 
 
 def try_disks(name, here, limit):
     """Go on from up to `limit` distinct disks; return how many there are, how many were tried, faults."""
     distinct, tried, faults = 0, 0, []
-    for before, calls, events, expected, blobs in cuts(name, here):
+    for before, calls, root, events, expected, blobs in cuts(name, here):
         found = {}
         for done, disk in power_cut.disks(events, before, blobs):
             key = (tuple(sorted(disk.items(), key=lambda item: item[0])), done == len(events))
@@ -144,18 +165,18 @@ def try_disks(name, here, limit):
         chosen.sort(key=lambda one: one[0] < len(events))  # those of a finished run first
         last = sum(one[0] == len(events) for one in chosen)
         few = -(-limit // len(SCENARIOS[name][2]))
-        for done, disk in chosen[max(0, last - few // 10) :][:few]:
-            where = f"{name}, after {done} of {len(events)} events"
-            faults += [f"{where}: {fault}" for fault in try_disk(
-                here / "tried" / str(tried), disk, expected, events[:done], done == len(events), calls
-            )]  # fmt: skip
+        for done, disk in chosen[max(0, last - -(-few // 10)) :][:few]:
+            where, folder = f"{name}, after {done} of {len(events)} events", here / str(tried) / "root"
+            put(folder, disk, root, rounds_of(events[:done]))
+            found = try_disk(folder, expected, events[:done], done == len(events), calls)
+            faults += [f"{where}: {fault}" for fault in found]
+            shutil.rmtree(folder.parent)
             tried += 1
     return distinct, tried, faults
 
 
-def try_disk(folder, disk, expected, events, finished, calls):
+def try_disk(folder, expected, events, finished, calls):
     """Go on from a disk, and begin anew if a line says so; yield what is wrong."""
-    put(folder, disk)
     if finished and files(folder / "D") != expected:
         yield "the command had ended with 0, and a file is missing or old"
     first, again = calls
@@ -172,11 +193,10 @@ def try_disk(folder, disk, expected, events, finished, calls):
     if code or files(folder / "D") != expected:
         other = [n for n, data in expected.items() if files(folder / "D").get(n) != data]
         yield f"exit {code}, other {other}: {said[-300:]}"
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@pytest.mark.parametrize("limit", [10, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("limit", [6, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_some_disks_of_each_or_all(name, limit, tmp_path, capfd):
     assert main("run", write(tmp_path / "w.toml", document()), "-q", "-o", tmp_path / "w") == 0
     distinct, tried, faults = try_disks(name, tmp_path, limit)
