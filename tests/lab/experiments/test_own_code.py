@@ -7,6 +7,7 @@ import pytest
 from running import contents
 
 import fedref
+from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.boundary.errors import FedrefError
 from fedref.lab.experiments.progress import Progress
@@ -67,6 +68,15 @@ def test_right_code_is_stacked_and_nothing_is_said():
     np.testing.assert_allclose(w, run(algorithm(clip_by_the_norm_of_all))[0], rtol=1e-12)
     assert said == []
     assert run(FedAvg)[1] == []
+
+
+def test_a_class_without_a_line_of_its_own_is_the_algorithm_that_it_is_derived_from():
+    about, said = {"__module__": __name__}, []
+    own = {n: dataclass(frozen=True)(type("Own", (cls,), about)) for n, cls in ALGORITHMS.items()}
+    how = HOW | {"data": (X, Y, CLIENT), "progress": Progress(message=said.append)}
+    one, other = (fedref.run(algorithm=of, **how).records for of in (own, dict(ALGORITHMS)))
+    assert [mine.rows for mine in one] == [right.rows for right in other]
+    assert not [line for line in said if "Own" in line]
 
 
 COUNT = [0]
