@@ -166,7 +166,10 @@ def try_disks(name, here, limit):
         last = sum(one[0] == len(events) for one in chosen)
         few = -(-limit // len(SCENARIOS[name][2]))
         for done, disk in chosen[max(0, last - -(-few // 10)) :][:few]:
-            where, folder = f"{name}, after {done} of {len(events)} events", here / str(tried) / "root"
+            where, folder = (
+                f"{name}, after {done} of {len(events)} events",
+                here / str(tried) / "root",
+            )
             put(folder, disk, root, rounds_of(events[:done]))
             found = try_disk(folder, expected, events[:done], done == len(events), calls)
             faults += [f"{where}: {fault}" for fault in found]

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from fedref import run, spec
+from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvgMeta
 from fedref.conformance.sources import federation_of
 from fedref.models import Logistic
+from fedref.rounds.evaluation import evaluate_unseen
 
 PATH = Path(spec.__file__)
 run_toy = cache(spec.run_toy)
@@ -43,6 +46,18 @@ def test_its_table_is_what_fedref_run_computes():
     for name, printed in run_toy().items():
         ends = [result.curve(name, column)[1][0, -1] for column in ("test_loss", "accuracy")]
         assert ends == pytest.approx(printed, rel=1e-12), name
+
+
+def test_a_new_client_is_tested_as_in_a_run():
+    f, *parts = spec.make_toy()
+    it, model, w = FedAvgMeta(alpha=0.5), Logistic(3, 3), np.linspace(-1, 1, 12)
+    state, how = State(it.initial(model, w), {}), {"support": 0.5, "seed": 3}
+    got = evaluate_unseen(it, model, state, toy(), np.arange(2), **how)
+    for k, halves in zip(range(2), zip(*parts)):
+        D = spec.Batch(*map(np.concatenate, zip(*halves)))
+        loss, accuracy = spec.evaluate_unseen(f, lambda S: spec.adapt(f, w, S, 0.5), D, k=k, **how)
+        assert got.test_loss[k] == pytest.approx(loss, rel=1e-12)
+        assert got.accuracy[k] == accuracy
 
 
 @pytest.mark.slow
