@@ -12,14 +12,12 @@ from fedref.algorithm import (
     ClientResult,
     Cohort,
     Participant,
-    Server,
     weighted_mean,
     weighted_sum,
 )
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedprox import dissimilarity
-from fedref.algorithms.pfedme import PFedMe
 from fedref.boundary.values import schema
 from fedref.models.batch import Batch
 
@@ -123,6 +121,8 @@ def test_a_row_of_weight_0_is_no_row_of_a_clients_share():
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
-def test_pfedme_without_rows_to_adapt_to_is_the_servers_w():
-    w = np.ones(3)
-    assert PFedMe().personalised_params(MODELS["svm"], Server(w), None, None) is w
+@pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if cls.adapts_on])
+def test_without_rows_to_adapt_to_a_client_has_the_server_s_parameters(name):
+    it, model, w = ALGORITHMS[name](), MODELS["svm"], np.arange(4.0)
+    sent = it.download(it.initial(model, w))
+    np.testing.assert_array_equal(it.personalised_params(model, sent, None, None), w)

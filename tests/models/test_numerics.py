@@ -29,6 +29,12 @@ def test_values(got, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
+def test_the_parts_of_a_number_are_those_of_its_real_part_and_0_at_the_kink():
+    z = np.array([2 + 5j, 3j, -1 + 5j])
+    assert nx.positive_part(z).tolist() == [2 + 5j, 0, 0]
+    assert nx.negative_part(z).tolist() == [0, 0, -1 + 5j]
+
+
 def test_argmax_mask_is_the_first_by_the_real_part_and_never_pools_a_nan_away():
     for z, place in (([1 + 5j, 1 - 5j, 9j], 0), ([-0.0, 0.0, -0.0], 0), ([0.0, 1.0, 1.0], 1)):
         first = nx.argmax_mask(np.reshape(z, (3, 1, 1)))

@@ -139,6 +139,8 @@ def test_blocks_hold_every_row_once_and_as_many_as_they_may(most, monkeypatch):
     own, rows = np.arange(7) % 3 == 0, part.sizes + federated.test.sizes
     blocks = list(evaluation.blocks(MODELS["mlp"], federated, own, float))
     assert sorted(np.concatenate(blocks)) == [*range(len(SIZES))]
+    nobody = federated.subset(np.array([], int))
+    assert [*evaluation.blocks(MODELS["mlp"], nobody, own[:0], float)] == []
     for block in blocks:  # all with a model of their own or all without, and of one size
         assert len({(own[k], SIZES[k]) for k in block}) == 1
         assert len(block) == 1 or rows[block].sum() <= most
