@@ -28,6 +28,14 @@ CLIENT = np.repeat(["a", "b", "c", "d"], 10)
 HOW = {"data": (X, Y, CLIENT), "rounds": 2, "clients_per_round": 3, "batch_size": 4}
 
 
+@pytest.fixture(autouse=True)
+def usual_numbers():
+    """torch's own default, which a test may change, as its backend does."""
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 class Layers(nn.Module):
     """fedref's MLP: its parameters in its order, weights (in, out)."""
 
@@ -108,13 +116,9 @@ def test_a_file_names_the_class_and_its_arguments(here, monkeypatch):
     assert main(*words.split(), "o") == 0
     assert 'name = "own_net:Net"\nwidth = 3\n' in (here / "o" / "config.toml").read_text()
     assert main("resume", "o") == 0
-    usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of this process, not of its workers
-    try:
-        assert main(*words.split(), "double") == 0
-        assert torch.get_default_dtype() == torch.float64
-    finally:
-        torch.set_default_dtype(usual)
+    assert main(*words.split(), "double") == 0
+    assert torch.get_default_dtype() == torch.float64
     assert main(*words.split(), "workers", "--workers", "2") == 0
     whole = (here / "o" / "metrics.csv").read_bytes()
     for other in ("double", "workers"):
