@@ -459,9 +459,8 @@ def main() -> None:
     known = read_equivalents()
     mutants = [m for path in find_sources() for m in mutants_of(path, ROOT) if args.only in m.key]
     mutants = [m for m in mutants if not any(line.fullmatch(m.key) for line in known)]
-    mutants.sort(
-        key=lambda m: random.Random(f"{args.seed} {m.key}").random()
-    )  # a new one moves none
+    # each has a place of its own: a change of the code moves no other mutant into the sample or out of it
+    mutants.sort(key=lambda m: random.Random(f"{args.seed} {m.key}").random())
     changing = (m for m in mutants if m.compiled())
     mutants = sorted(itertools.islice(changing, args.sample), key=str)
     began = time.perf_counter()

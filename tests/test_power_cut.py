@@ -84,7 +84,7 @@ def files(folder):
 def put(folder, disk, root=None, told=0):
     """Make a folder with the files of a disk; beside it, what the nodes of a run held.
 
-    root : where the run was, which had told so many rounds; its nodes had worked on the next one, too.
+    root : where the run was. told : how many rounds it had told; its nodes had worked on the next one, too.
     """
     folder.mkdir(parents=True)
     if root and (root.parent / "nodes").exists():

@@ -152,12 +152,13 @@ def errors_of_own_code(*things: Any) -> Iterator[None]:
 def check_form(what: str, before: Any, after: Any) -> None:
     """Refuse a tree whose numbers have other shapes than those before, or are complex or no numbers.
 
-    A single number may become an array, as the 0 that stands for no importance does.
+    A single 0 may become an array: in APFL it stands for "no importance yet".
     """
     new = tree.flatten(after)
     for name, x in tree.flatten(before).items():
         got = np.asarray(new.get(name))
-        if is_real(x) and not (is_real(got) and np.shape(x) in ((), got.shape)):
+        fits = got.shape == np.shape(x) or np.array_equal(x, 0)
+        if is_real(x) and not (is_real(got) and fits):
             kind = f"{got.dtype} {got.shape}" if name in new else "nothing"
             raise OwnCodeError(
                 f"{what}, a {type(after).__name__}, has {kind} as {name}, expected real numbers "

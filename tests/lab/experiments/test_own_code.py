@@ -9,6 +9,7 @@ from running import contents
 import fedref
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
+from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.errors import FedrefError
 from fedref.lab.experiments.progress import Progress
 from fedref.models import BinaryLogistic
@@ -155,6 +156,17 @@ def leave(*_):
 def test_a_step_that_returns_anything_else_is_an_error(step, words):
     with pytest.raises(FedrefError, match=words):
         run(algorithm(step))
+
+
+def test_a_number_of_the_server_that_becomes_an_array_is_an_error():
+    def combine(it, *given):
+        return FedProx.combine(it, *given)._replace(mu=np.ones(2))
+
+    own = dataclass(frozen=True)(
+        type("Own", (FedProx,), {"combine": combine, "__module__": __name__})
+    )
+    with pytest.raises(FedrefError, match=r"float64 \(2,\) as mu, expected real numbers \(\)"):
+        run(own(mu=0.5))
 
 
 def test_a_model_whose_losses_of_samples_mix_is_an_error():

@@ -159,18 +159,9 @@ LARGE = ["--threads", 2, "--set", "model.hidden=[6000]"]
     ids=["thread", "C", "C, killed"],
 )  # fmt: skip
 def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(then, words, number):
-    name = telling("stuck_in_a_step", then)
+    words = ["run", telling("stuck_in_a_step", then), "-q", "--out", "a", *words]
     impatient = "from fedref.lab.experiments import parallel; parallel.PATIENCE = 0.2"
-    run = process(
-        "run",
-        name,
-        "-q",
-        "--out",
-        "a",
-        *words,
-        first=f"{INTERRUPTIBLE}\n{impatient}",
-        env_more=TELL,
-    )
+    run = process(*words, first=f"{INTERRUPTIBLE}\n{impatient}", env_more=TELL)
     pid = int(run.stdout.readline())
     try:
         run.send_signal(number)
