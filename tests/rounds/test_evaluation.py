@@ -84,6 +84,31 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedmeta-maml"])
+def test_every_row_of_an_unseen_client_is_adapted_to_or_tested_once_whatever_part_it_is_in(name):
+    """Who has validation rows is tested on as many as who has none; the losses are those of all rows."""
+    model, algorithm = replace(MODELS["logistic"], l2=0.0), ALGORITHMS[name]()
+    plain = make_federation(model, test=(3, 2, 0, 4, 1))
+    cut = plain.train.offsets[1:] - plain.train.sizes // 2  # the second half of each client's
+    held = np.concatenate([np.arange(a, b) for a, b in zip(cut, plain.train.offsets[1:])])
+    validation = Part(plain.train.rows[held], np.append(0, np.cumsum(plain.train.sizes // 2)))
+    left = plain.train.sizes - plain.train.sizes // 2
+    train = Part(np.delete(plain.train.rows, held), np.append(0, np.cumsum(left)))
+    split, who = replace(plain, train=train, validation=validation), np.array([4, 2, 0, 1])
+    state = start(algorithm, model)
+    for federation in (plain, split):
+        federation.check()
+        got = evaluate_unseen(algorithm, model, state, federation, who, support=0.5, seed=0)
+        assert (got.n_test + got.n_train).tolist() == (plain.train.sizes + plain.test.sizes)[
+            who
+        ].tolist()
+        if not algorithm.adapts_on:  # one model for all rows: the sums tell which rows they were
+            sums = got.n_test * got.test_loss + np.nan_to_num(got.n_train * got.train_loss)
+            rows = [np.append(plain.train.rows_of(k), plain.test.rows_of(k)) for k in who]
+            each = [len(r) * score(model, state.server.w, plain.batch(r))[0] for r in rows]
+            np.testing.assert_allclose(sums, each, rtol=1e-12)
+
+
 def test_who_does_not_adapt_gets_no_rows_of_an_unseen_client():
     class Looks(FedAvg):
         def personalised_params(self, model, sent, client_state, D):

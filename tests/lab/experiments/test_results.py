@@ -81,6 +81,29 @@ def test_a_point_is_chosen_by_validation_and_reported_with_its_test_value():
         fedref.run(document(rounds=1)).best()
 
 
+def test_the_choice_is_by_the_last_round_the_mean_over_seeds_and_of_what_is_done():
+    """Every other way to read these numbers chooses another point."""
+    run = swept()
+    held = {
+        0.0: ([0.99] * 3, [0.5] * 3),  # the best in an early round
+        1.0: ([0.1] * 3, [0.8] * 3),
+        2.0: ([0.1] * 3, [1.0, 0.9, 0.1]),
+    }  # the best of a seed, and of the seeds' median
+    for mu, each in held.items():
+        for t, values in enumerate(each):
+            for (_, record), value in zip(run.units_of("fedprox", mu=mu), values):
+                record.rows[t].update(validation_accuracy=value, validation_loss=1 - value)
+    for by in ("validation", "validation_accuracy", "validation_loss"):
+        assert run.best(by).units[-1].title == "fedprox (mu=1.0)", by
+    for _, record in run.units_of("fedprox", mu=2.0):
+        record.rows[-1].update(validation_accuracy=0.8)
+    assert run.best().units[-1].title == "fedprox (mu=1.0)"  # the first of two that are equal
+    for status in ("diverged", "running"):
+        records = [r._replace(status=status) if u.point.get("mu") == 1.0 and u.seed else r
+                   for u, r in zip(run.units, run.records)]  # fmt: skip
+        assert run._replace(records=records).best().units[-1].title == "fedprox (mu=2.0)"
+
+
 def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     pytest.importorskip("pandas")
     run = swept()
@@ -103,6 +126,11 @@ def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     assert f" **{least['test_loss']:#.4g} ± " in losses
     with pytest.raises(fedref.ConfigError, match="did you mean 'final'"):
         run.summary("fnal")
+    for status in ("diverged", "running"):  # of one seed: no such row is the best
+        records = [r._replace(status=status) if u.title == "fedprox (mu=2.0)" and u.seed else r
+                   for u, r in zip(run.units, run.records)]  # fmt: skip
+        text = run._replace(records=records).summary("final", best="bold").cells()
+        assert [row[1].count("**") for row in text] == [0, 0, 2, 0, 0]
 
 
 def test_a_paired_difference_has_the_margin_of_t():
@@ -122,6 +150,19 @@ def test_a_paired_difference_has_the_margin_of_t():
     assert "(one seed: no margin)" in str(one.compare("fedavg", run=equal))
     with pytest.raises(fedref.ConfigError, match="different data or splits"):
         one.compare("fedavg", run=other)
+
+
+def test_a_curve_has_the_rounds_that_every_seed_has_and_each_seed_s_own_values():
+    run = swept()
+    pairs = run.units_of("fedavg")
+    for t, (_, record) in zip((3, 1, 2), pairs):  # the first seed is not the one that ends first
+        record.rows[:] = [{"round": i, "accuracy": i + t / 10} for i in range(t + 1)]
+    pairs[2][1].rows[1]["accuracy"] = None
+    rounds, values = run.curve("fedavg")
+    assert rounds.tolist() == [0]
+    np.testing.assert_array_equal(values, [[0.3], [0.1], [0.2]])
+    pairs[2][1].rows[1]["accuracy"] = 7.0
+    np.testing.assert_array_equal(run.curve("fedavg")[1], [[0.3, 1.3], [0.1, 1.1], [0.2, 7.0]])
 
 
 def arrays(scale, seed=0):

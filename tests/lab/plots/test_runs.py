@@ -3,7 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
-from drawing import draw, legend, lines, made, stars
+from drawing import draw, legend, lines, made, pair, run_of, stars
 
 from fedref.boundary.errors import ConfigError
 from fedref.lab import plots
@@ -60,6 +60,27 @@ def test_accuracy_against_bytes_and_a_level_line_for_what_sends_nothing():
     assert level.get_ydata() == pytest.approx([80, 80])
 
 
+def test_an_axis_of_bytes_is_the_mean_over_seeds_of_the_rounds_that_every_seed_has():
+    """The first seed is neither the one that sends most nor the one that ends first."""
+    columns = {"train_loss": [4.0, 2.0, 1.0, 0.5], "test_loss": [1.0] * 4}
+    ends, sent = (4, 3, 4), (1e6, 2e6, 6e6)
+    run = run_of(*(
+        pair("fedavg", {c: y[:end] for c, y in columns.items()} | {
+            "accuracy": [0.1 * (seed + t) for t in range(end)],
+            "bytes_down": [t * each for t in range(end)], "bytes_up": [0.0] * end,
+        }, seed, diverged=end < 4)
+        for seed, (end, each) in enumerate(zip(ends, sent))
+    ))  # fmt: skip
+    run.records[2].rows[0].pop("accuracy")  # not evaluated there
+    (axes,) = draw(curves, run, "accuracy", against="bytes").axes
+    line = axes.lines[0]
+    assert line.get_xdata() == pytest.approx([3, 6])  # rounds 1 and 2
+    assert line.get_ydata() == pytest.approx([20, 30])
+    (axes,) = draw(curves, run, "accuracy").axes
+    assert axes.lines[0].get_xdata().tolist() == [1, 2]
+    assert axes.lines[0].get_ydata() == pytest.approx([20, 30])
+
+
 def test_the_last_value_over_a_swept_value_with_a_band_over_seeds():
     points = [{"lr": 0.001}, {"lr": 0.1}, {"lr": 0.01}]
     run = made(["fedavg", "apfl"], points=points)
@@ -101,6 +122,23 @@ def test_one_of_several_swept_keys_is_drawn(others, validation, expected, words)
     assert " ".join(axes.get_xlabel().split()) == f"lr {words}"
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (0, 100)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "test_loss"])
+def test_the_point_that_is_drawn_has_the_best_mean_over_seeds_in_the_last_round(metric):
+    """Of mu, 0 is the best of one seed and of the median, 1 of the mean, 2 in the first round."""
+    ends = {0.0: (0.9, 0.8, 0.1), 1.0: (0.7, 0.7, 0.7), 2.0: (0.5, 0.6, 0.5)}
+    usual = {"accuracy": [np.nan] * 2, "accuracy_mean": [0.5] * 2, "train_loss": [1.0] * 2}
+    worth = np.positive if metric == "accuracy" else np.negative
+    run = run_of(*(
+        pair("fedprox", {**usual, "test_loss": [1.0] * 2, metric: worth([0.99 * (mu == 2), y])},
+             seed, point={"lr": lr, "mu": mu})
+        for lr in (0.1, 0.2, 0.3) for mu, values in ends.items() for seed, y in enumerate(values)
+    ))  # fmt: skip
+    (axes,) = draw(curves, run, metric, against="lr").axes
+    (line,) = lines(axes)
+    drawn = worth(line.get_ydata()) / (100 if metric == "accuracy" else 1)
+    assert drawn == pytest.approx([0.7] * 3)
 
 
 def test_bars_are_average_and_maximum_with_their_values():
