@@ -31,12 +31,12 @@ def images(n, seed=0, classes=4):
     return rng.integers(0, 256, (n, 3, 3), dtype=np.uint8), y
 
 
-def idx_files(prefix="", test="t10k", turned=False):
-    """The four files of 12 + 6 images; turned : as EMNIST has them, transposed, labels from 1."""
+def idx_files(prefix="", test="t10k", turned=False, first=1):
+    """The four files of 12 + 6 images; turned : as EMNIST has them, transposed, labels from `first`."""
     files = {}
     for part, n, seed in (("train", 12, 1), (test, 6, 2)):
         X, y = images(n, seed)
-        pair = (X.swapaxes(1, 2).copy(), y + np.uint8(1)) if turned else (X, y)
+        pair = (X.swapaxes(1, 2).copy(), y + np.uint8(first)) if turned else (X, y)
         for kind, array in zip(("images-idx3", "labels-idx1"), pair):
             files[f"{prefix}{part}-{kind}-ubyte"] = idx_bytes(array)
     return files

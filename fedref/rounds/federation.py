@@ -28,6 +28,7 @@ class Source:
     vocabulary : the meaning of each code in X; the code len(vocabulary) is padding (None: X holds
     numbers). label_names : the names of the labels 0, 1, ... if they are words (None: they are
     numbers). columns : pairs such as ("label", "outcome"), the user's names of a table's columns.
+    notes : sentences on how the file was understood.
     """
 
     X: Array
@@ -42,6 +43,7 @@ class Source:
     vocabulary: tuple[str, ...] | None = None
     label_names: tuple[str, ...] | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def real(self) -> bool:

@@ -16,7 +16,7 @@ from fedref.boundary.values import Bounds, literal, with_dashes
 from fedref.lab.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.lab.commands.console import say
 from fedref.lab.datasets import RULES, SOURCES
-from fedref.lab.datasets.describe import label_note
+from fedref.lab.datasets.describe import label_note, remarks
 from fedref.lab.experiments import config, names, run_directory
 from fedref.lab.experiments.config import Experiment, naming
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
@@ -144,11 +144,12 @@ def run(
         out = out or run_directory.new_directory(experiment.name)
         with run_directory.resumable(out), run_directory.begin_run(experiment, out, tell):
             if not how.silent:
-                tell(f"results go to {out}/")
                 first = load_experiment(units(experiment)[0].experiment, loader)
-                note = label_note(first.whole.source, first.model.labels)
-                if note and experiment.classes == "all":  # each client's own count from 0
-                    tell(note)
+                notes_on_data = remarks(first.whole)
+                if experiment.classes == "all":  # else each client's own count from 0
+                    notes_on_data.append(label_note(first.whole.source, first.model.labels))
+                for text in [*filter(None, notes_on_data), f"results go to {out}/"]:
+                    tell(text)
             return complete(experiment, out, how, loader, progress, stack)
 
 

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import printable
+from fedref.lab.datasets.formats.arrays import BYTE
+from fedref.lab.datasets.scaling import usual_scaling
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
 LABEL_WIDTH = 40  # a longer label is cut
 MAX_LISTED = 5  # of more missing labels, only these are listed
+MANY = 64  # columns of bytes, from which on large values look like pixels
 
 
 def statistics(federation: Federation) -> dict[str, Any]:
@@ -31,6 +34,7 @@ def statistics(federation: Federation) -> dict[str, Any]:
         **{name: len(part.rows) for name, part in federation.parts.items()},
         **({} if source.real else labels),
         "features": source.X.shape[1],
+        **({"image": "×".join(map(str, source.image))} if source.image else {}),
     }
 
 
@@ -84,25 +88,51 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {some}"
 
 
+def byte_note(source: Source, scaling: Any) -> str:
+    """Return a note on whether bytes are taken for pixels or for numbers; "" if X holds no bytes."""
+    X, known = source.X, source.full_scale not in (None, BYTE)
+    if X.dtype != np.uint8 or source.vocabulary is not None or known or not X.size:
+        return ""
+    text = f"uint8, {X.min()} to {X.max()}: "
+    if scaling == "unit":
+        return f"{text}divided by 255; --set split.scaling=none leaves them as they are"
+    if scaling != "none":
+        return ""
+    pixels = X.shape[1] >= MANY and X.max() > BYTE / 2
+    text += "taken as numbers, though they may be pixels" if pixels else "taken as numbers"
+    return f"{text}; --set split.scaling=unit divides by 255"
+
+
 def source_text(source: Source) -> str:
-    """Return what rows hold, before any split, in two lines at most."""
+    """Return what rows hold, before any split: a line, and one for each remark."""
     n, p = source.X.shape
+    size = f"images of {'×'.join(map(str, source.image))}" if source.image else f"{p} features"
     kind = "real targets" if source.real else "labels"
-    text = f"{printable(source.name)}: {n:,} rows of {p} features ({source.X.dtype}), "
+    text = f"{printable(source.name)}: {n:,} rows of {size} ({source.X.dtype}), "
     text += f"{kind} {source.y.min()} to {source.y.max()}"
-    note = label_note(source)
-    return f"{text}\n  {note}" if note else text
+    notes = *source.notes, byte_note(source, usual_scaling(source)), label_note(source)
+    return "\n  ".join([text, *filter(None, notes)])
+
+
+def remarks(federation: Federation) -> list[str]:
+    """Return how the data were understood, where that changes what is computed; a line each."""
+    source = federation.source
+    notes = [*source.notes, byte_note(source, federation.parameters.get("scaling"))]
+    return [printable(note) for note in notes if note]
 
 
 def statistics_text(federation: Federation) -> str:
     """Return the statistics, one per line."""
     numbers = statistics(federation)
-    formatted = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}
+    formatted = {
+        k: f"{v:,.1f}" if isinstance(v, float) else v if isinstance(v, str) else f"{v:,}"
+        for k, v in numbers.items()
+    }
     given = {k: v for k, v in federation.parameters.items() if v is not None}
     options = "".join(f" {key}={value}" for key, value in given.items())
     split = f"split by {federation.rule}{options}, seed {federation.seed}"
     title = f"{printable(federation.source.name)}, {split}"
     lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
-    if note := label_note(federation.source):
-        lines.append(f"  {note}")
+    notes = [*remarks(federation), label_note(federation.source)]
+    lines += [f"  {note}" for note in notes if note]
     return "\n".join([title, *lines])

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
+from fedref.lab.datasets.formats.arrays import BYTE
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
@@ -25,6 +26,11 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0))
 
 
+def usual_scaling(source: Source) -> str:
+    """Return how features are scaled if nobody says it: those with a full scale become 0 to 1."""
+    return "none" if source.full_scale is None else "unit"
+
+
 def shift_and_scale(source: Source, scaling: str) -> tuple[Array | float, Array | float]:
     """Return none: 0, 1; unit: 0, the full scale; standardise: mean, std + 0.001, as FedProx has it."""
     if scaling == "none":
@@ -36,6 +42,8 @@ def shift_and_scale(source: Source, scaling: str) -> tuple[Array | float, Array 
     if scaling == "standardise":
         mean, std = moments(source.X)
         return mean, std + 0.001
+    if source.full_scale is None and source.X.dtype == np.uint8:
+        return 0.0, BYTE
     if source.full_scale is None:
         raise ConfigError(
             f"scaling=unit needs the largest possible feature value, unknown for {source.name}; "

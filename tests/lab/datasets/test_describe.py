@@ -5,7 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedref.lab.datasets.describe import histogram, label_note, statistics, statistics_text
+from fedref.lab.datasets.describe import (
+    histogram,
+    label_note,
+    remarks,
+    source_text,
+    statistics,
+    statistics_text,
+)
+from fedref.lab.datasets.rules import split
+from fedref.lab.datasets.sources import from_memory
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -44,3 +53,31 @@ GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has l
 def test_what_becomes_of_labels_is_said(y, names, known, note):
     source = Source(np.zeros((len(y), 1)), np.array(y), label_names=names)
     assert label_note(source, known) == note
+
+
+PIXELS, COUNTS = np.full((4, 64), 200, np.uint8), np.arange(8, dtype=np.uint8).reshape(4, 2)
+IMAGES, UNIT = COUNTS[..., None], "--set split.scaling=unit divides by 255"
+DIVIDED = "uint8, 0 to 7: divided by 255; --set split.scaling=none leaves them as they are"
+
+
+@pytest.mark.parametrize(
+    ("X", "scaling", "note", "largest"),
+    [
+        (COUNTS, None, f"uint8, 0 to 7: taken as numbers; {UNIT}", 7),
+        (COUNTS, "standardise", "", None),
+        (COUNTS, "unit", DIVIDED, 7 / 255),
+        (IMAGES, None, DIVIDED, 7 / 255),
+        (IMAGES, "none", f"uint8, 0 to 7: taken as numbers; {UNIT}", 7),
+        (COUNTS.astype(int), None, "", 7),
+        (PIXELS, None, f"uint8, 200 to 200: taken as numbers, though they may be pixels; {UNIT}", 200),
+        (PIXELS[:, :63], None, f"uint8, 200 to 200: taken as numbers; {UNIT}", 200),
+    ],
+)  # fmt: skip
+def test_whether_bytes_are_pixels_or_numbers_is_said(X, scaling, note, largest):
+    source = from_memory((X, np.arange(4) % 2), "data")
+    found = split("iid", source, users=2, scaling=scaling)
+    assert remarks(found) == [note] * bool(note)
+    if largest is not None:
+        assert found.batch(np.arange(4)).X.max() == pytest.approx(largest, rel=1e-15)
+    if scaling is None:
+        assert note in source_text(source)

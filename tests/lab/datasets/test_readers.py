@@ -134,6 +134,7 @@ def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path):
     source = read(tmp_path, X=np.zeros((8, 2, 3, 3)), y=Y)
     assert (source.image, source.X.shape, source.full_scale) == ((2, 3, 3), (8, 18), None)
     assert read(tmp_path, X=X > 9, y=Y).full_scale is None
+    assert read(tmp_path, X=FLAT, y=Y).full_scale is None  # a table may count anything
     train = {"train_images": X[:5], "train_labels": Y[:5]}
     published = read(tmp_path, **train, test_images=X[5:], test_labels=Y[5:])
     marked = read(tmp_path, X=X, y=Y, test=np.arange(8) >= 5)
@@ -269,6 +270,7 @@ def test_whatever_holds_the_arrays_a_run_has_the_same_numbers_and_is_not_called_
 
 WRONG: list[tuple[Any, ...]] = [
     ({"X": X}, "data: no array 'y', only X"),
+    ((np.zeros((8, 3, 5, 6)), Y), r"shape \(8, 3, 5, 6\), .* expected channels last, \(8, 5, 6, 3\)"),
     ((FLAT, np.array(["cat", None] * 4, object)), "y is None in row 1; expected text in all rows"),
     ((FLAT, Y, np.array([1, "a"] * 4, object)), "client is 1 in row 0; expected text in all"),
     ((FLAT, Y, Y, Y), "^data is a list, expected a name, a path, arrays"),

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import emnist_zip, images, leaf_object, npz_bytes, put, put_json, write_idx
+from dataset_files import (
+    emnist_zip,
+    idx_files,
+    images,
+    leaf_object,
+    npz_bytes,
+    put,
+    put_json,
+    write_idx,
+)
 
 from fedref import ConfigError, DataError
 from fedref.lab.datasets import SOURCES, load, shipped_folder, sources
@@ -107,13 +116,29 @@ def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path):
     assert load(some.name, root, verify=False).sha256 == some.sha256
 
 
+@pytest.mark.parametrize("part", ["letters", "digits"])
+def test_a_folder_of_emnists_own_files_is_upright_by_their_names(tmp_path, part):
+    first = 1 if part == "letters" else 0
+    for folder, prefix in (("by-name", f"emnist-{part}-"), ("as-stored", "mine-")):
+        for name, data in idx_files(prefix, "test", turned=True, first=first).items():
+            put(tmp_path / folder, name, data)
+    write_idx(tmp_path / "upright")
+    upright, turned, stored = (load(tmp_path / x) for x in ("upright", "by-name", "as-stored"))
+    assert turned.sha256 == upright.sha256
+    assert turned.notes == ("EMNIST's files: images turned upright, labels from 0",)
+    assert (turned.test_from, upright.notes, stored.notes) == (12, (), ())
+    transposed = upright.X.reshape(-1, 3, 3).swapaxes(1, 2)
+    np.testing.assert_array_equal(stored.X.reshape(-1, 3, 3), transposed)
+    np.testing.assert_array_equal(stored.y, upright.y + first)
+
+
 def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
     letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
     assert emnist.find_labels(byclass, "a-j") == range(36, 46)
-    assert emnist.find_labels(letters, None) == range(1, 27)
+    assert emnist.find_labels(letters, None) == range(26)
     for classes in ("j-a", "a-", "aj", "a-1", "é-z", "·-b", "", "a-bc"):
         with pytest.raises(ConfigError, match="expected some of abc"):
             emnist.find_labels(letters, classes)
-    monkeypatch.setitem(emnist.ALPHABETS, "letters", "·abc")
-    with pytest.raises(DataError, match="label 4; expected labels below 4 in letters"):
+    monkeypatch.setitem(emnist.ALPHABETS, "letters", "abc")
+    with pytest.raises(DataError, match="label 3; expected labels below 3 in letters"):
         load("emnist", data_dir(tmp_path))

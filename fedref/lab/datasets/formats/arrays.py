@@ -20,6 +20,11 @@ from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
+#: The largest value of a byte, the full scale of pixels.
+BYTE = 255.0
+#: How many channels images have: one, three colours, or four with transparency.
+CHANNELS = (1, 3, 4)
+
 
 class Raw(NamedTuple):
     """The result of a reader: named arrays, unchecked, and what only its format knows.
@@ -36,8 +41,8 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
     """Check named arrays and make a Source of them. more : further fields, before the reader's facts."""
     arrays, facts = raw.arrays, {**raw.facts, **more}
     X, y = take_arrays(arrays, where, ("X", "y"), ("client", "test"))
-    if X.dtype == np.uint8 and "vocabulary" not in facts:
-        facts = {"full_scale": 255.0} | facts  # bytes are taken for pixels
+    pixels = X.dtype == np.uint8 and X.ndim > 2  # bytes in a table may count anything
+    facts = {"full_scale": BYTE if pixels else None} | facts
     X, image = as_features(X, where)
     y, words = as_targets(y, len(X), where)
     facts = {"image": image, "label_names": words} | facts
@@ -94,6 +99,10 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
     require(X.dtype.kind in "buif", where, f"X holds {X.dtype}", "numbers in X")
     shapes = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
     require(2 <= X.ndim <= 4 and X.size, where, f"X has shape {X.shape}", shapes)
+    if X.ndim == 4 and X.shape[1] in CHANNELS and X.shape[3] > max(CHANNELS):
+        n, C, H, W = X.shape
+        last = f"channels last, {(n, H, W, C)}: numpy.moveaxis(X, 1, -1)"
+        raise data_error(where, f"X has shape {X.shape}, whose channels seem to be first", last)
     X = X.view(np.uint8) if X.dtype.kind == "b" else X
     X = np.ascontiguousarray(X, X.dtype.newbyteorder("="))  # in this machine's byte order
     # min and max are nan or inf if any value is; unlike isfinite(X) they need no array of X's size

@@ -1,4 +1,4 @@
-"""EMNIST: sets of character images, as transposed idx files in the archive as it is published."""
+"""EMNIST: sets of character images, as idx files in the archive as it is published."""
 
 import zipfile
 from collections.abc import Collection, Mapping
@@ -23,8 +23,8 @@ from fedref.lab.datasets.formats.arrays import Raw
 
 EXPECTED = "EMNIST's gzip.zip"
 LOWER = "abcdefghijklmnopqrstuvwxyz"
-# place = published label; the labels of `letters` begin at 1 (upper and lower case are one class)
-ALPHABETS = {"letters": "·" + LOWER, "byclass": "0123456789" + LOWER.upper() + LOWER}
+# place = label; in `letters`, upper and lower case are one class
+ALPHABETS = {"letters": LOWER, "byclass": "0123456789" + LOWER.upper() + LOWER}
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class EMNIST:
 
 
 def read(path: Path, part: str, classes: str | None) -> Raw:
-    """Read the archive; the images become upright (the files hold them transposed).
+    """Read the archive; the images are upright and the labels begin at 0, see `idx.read_parts`.
 
     classes : the characters to keep, labelled 0, 1, ... in this order.
     """
-    alphabet, upright = ALPHABETS[part], []
+    alphabet, parts = ALPHABETS[part], []
     labels = find_labels(alphabet, classes)
     with (
         open_regular(path, EXPECTED) as stream,
@@ -56,12 +56,13 @@ def read(path: Path, part: str, classes: str | None) -> Raw:
         }  # fmt: skip
         pairs = idx.read_parts(files, path)
     for X, y in pairs:
-        if y.dtype != np.uint8 or y.max(initial=0) >= len(alphabet):
+        odd = y[(y < 0) | (y >= len(alphabet))]
+        if odd.size:
             expected = f"labels below {len(alphabet)} in {part}"
-            raise data_error(path, f"label {y.max(initial=0)}", expected)
+            raise data_error(path, f"label {odd[0]}", expected)
         rows = np.isin(y, labels)
-        upright.append((X[rows].swapaxes(1, 2), y[rows].astype(np.int64) - labels[0]))
-    return npz.join(upright, path)
+        parts.append((X[rows], y[rows] - labels[0]))
+    return npz.join(parts, path)
 
 
 def unpack(archive: zipfile.ZipFile, name: str, limit: int, path: Path) -> bytes:
@@ -71,11 +72,12 @@ def unpack(archive: zipfile.ZipFile, name: str, limit: int, path: Path) -> bytes
 
 
 def find_labels(alphabet: str, classes: str | None) -> range:
-    """Return the published labels of the characters "a-j"; by default, all labels."""
-    known = alphabet.strip("·")
-    ends = f"{known[0]}-{known[-1]}" if classes is None else classes
+    """Return the labels of the characters "a-j"; by default, all labels."""
+    ends = f"{alphabet[0]}-{alphabet[-1]}" if classes is None else classes
     first, _, last = ends.partition("-")
     labels = range(alphabet.find(first), alphabet.find(last) + 1)
-    if not (len(first) == len(last) == 1 and labels and {first, last} <= {*known}):
-        raise ConfigError(f"emnist: classes is {classes!r}, expected some of {known}, such as a-j")
+    if not (len(first) == len(last) == 1 and labels and {first, last} <= {*alphabet}):
+        raise ConfigError(
+            f"emnist: classes is {classes!r}, expected some of {alphabet}, such as a-j"
+        )
     return labels

@@ -11,13 +11,14 @@ import numpy as np
 
 from fedref.boundary.files import as_data_error, read_bytes
 from fedref.lab.datasets.formats import npz
-from fedref.lab.datasets.formats.arrays import Raw, require
+from fedref.lab.datasets.formats.arrays import Raw, as_integers, require
 from fedref.models.numerics import Array
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, the values"
 #: How the names of files end; a prefix such as emnist-letters- may stand before.
 NAME = r"(%s)-%s-ubyte(\.gz)?$"
+EMNIST = "emnist-"
 Images = tuple[Array, Array]  # X (n, H, W), y (n,)
 Files = Mapping[str, Callable[[], bytes]]  # name → content, in a folder or an archive
 
@@ -39,7 +40,11 @@ def parse(data: bytes, where: object) -> Array:
 
 
 def read_parts(files: Files, where: Path) -> list[Images]:
-    """Return the training pair of a set and, if it has one, the test pair; t10k means test."""
+    """Return the training pair of a set and, if it has one, the test pair; t10k means test.
+
+    Files of EMNIST, by their names, hold images transposed, and `letters` labels from 1: the images
+    become upright and the labels begin at 0.
+    """
     parts = []
     for part in ("train", "t10k|test"):
         found = [
@@ -58,6 +63,9 @@ def read_parts(files: Files, where: Path) -> list[Images]:
         require(X.ndim == 3, images, f"{X.ndim} dimensions", "3: images, height, width")
         shape, right = f"labels of shape {y.shape}", f"one for each of {len(X)} images"
         require(y.shape == (len(X),), labels, shape, right)
+        if EMNIST in images.name:
+            first = 1 if f"{EMNIST}letters-" in images.name else 0
+            X, y = X.swapaxes(1, 2), as_integers(y, len(y), str(labels)) - first
         parts.append((X, y))
     return parts
 
@@ -70,4 +78,9 @@ def folder_holds_images(folder: Path) -> bool:
 def read(folder: Path) -> Raw:
     """Read a folder with the idx files of one set."""
     files = {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
-    return npz.join(read_parts(files, folder), folder)
+    raw = npz.join(read_parts(files, folder), folder)
+    turned = any(
+        EMNIST in name and re.search(NAME % ("train", "images.idx3"), name) for name in files
+    )
+    notes = ("EMNIST's files: images turned upright, labels from 0",) if turned else ()
+    return raw._replace(facts={**raw.facts, "notes": notes})

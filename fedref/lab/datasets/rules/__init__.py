@@ -18,7 +18,7 @@ from fedref.lab.datasets.rules.base import Rule
 from fedref.lab.datasets.rules.general import IID, Dirichlet, Natural, Quantity, Shards, reshuffle
 from fedref.lab.datasets.rules.per_fedavg import PerFedAvg
 from fedref.lab.datasets.rules.power_law import LognormalSizes, PowerLaw
-from fedref.lab.datasets.scaling import shift_and_scale
+from fedref.lab.datasets.scaling import shift_and_scale, usual_scaling
 from fedref.rounds.federation import Federation, Source
 
 
@@ -78,8 +78,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     """Divide a source over clients by a named rule (see RULES). The same seed gives the same split."""
     of, splitter = make_rule(rule, parameters)
     seed = Entry("seed", int, bounds=Bounds(0)).check(seed, "split")
-    usual = "none" if source.full_scale is None else "unit"  # pixels to [0, 1]
-    kind = splitter.scaling or usual
+    kind = splitter.scaling or usual_scaling(source)
     splitter = replace(splitter.fill(source), scaling=kind)
     # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])

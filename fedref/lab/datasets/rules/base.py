@@ -49,7 +49,7 @@ class Rule:
     }
     meanings: ClassVar[Mapping[str, str]] = {
         "scaling": "features as none | unit (x / full scale) | standardise ((x − mean)/(std + "
-        "0.001)); default: unit for pixels, none for other features",
+        "0.001)); default: unit for images of bytes, none for other features",
         "validation": "share of each client's training rows that it is validated on, and never trained "
         "on; 0: none",
         "users": "number of clients",
