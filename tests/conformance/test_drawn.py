@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -91,14 +92,14 @@ def test_another_slope_at_a_kink_is_a_remark_from_either_side():
     def verdict(case, *slope):
         return suite.grade_drawn(InProcess(SlopeAtMargin1(*slope)), case, "float64").result
 
-    for x in (1.0, -1.0):  # the hinge's margin is 1 at w, and greater on one side
-        D = {"X": np.array([[x]]), "y": np.array([int(x)])}
-        case = make_case("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.ones(1), "D": D})
+    for x, w in product((1.0, -1.0), repeat=2):  # the hinge's margin is 1, and greater on one side
+        D = {"X": np.array([[x]]), "y": np.array([int(x * w)])}
+        case = make_case("grad", LinearSVM(1, l2=0.5, bias=False), {"w": np.full(1, w), "D": D})
         said = verdict(case)
         assert said.status == PASSED
         assert said.remarks == ("grad differs at a kink: here the slope at margin 1 is 0",)
         assert [verdict(case, slope).status for slope in (30, None)] == [FAILED, FAILED]
-        elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, 0.5)})
+        elsewhere = case._replace(inputs=case.inputs | {"w": np.full(1, w / 2)})
         assert verdict(elsewhere).remarks == ()
 
 

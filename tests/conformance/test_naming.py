@@ -8,7 +8,7 @@ import pytest
 from golden import GOLDEN
 from helpers import Mistaken
 
-from fedref.conformance import naming, report, suite, variations
+from fedref.conformance import errata, naming, report, suite, variations
 from fedref.conformance.errata import Edit, Mistake, answer
 from fedref.conformance.suite import FAILED
 
@@ -82,6 +82,26 @@ def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
     (result,) = named([case], [outputs])
     assert result.mistakes == (name,)
     (result,) = named([case], [outputs | {right: case.outputs[right]}])
+    assert (result.status, result.mistakes) == (FAILED, ())
+
+
+@pytest.mark.parametrize(
+    ("case", "edit"),
+    [("meta-per-fedavg-mlp", ("alpha * f.hvp(w, u, D2)", "f.hvp(w, alpha * u, D2)")),
+     ("grad-mlp", ("alpha * f.hvp(w, u, D2)", "0"))],
+)  # fmt: skip
+@pytest.mark.usefixtures("no_variation")
+def test_a_mistake_that_changes_a_case_by_rounding_or_not_at_all_explains_nothing(
+    case, edit, monkeypatch
+):
+    name = f"planted: {edit[1]}"
+    case = GOLDEN[case]._replace(catches=(name,))
+    monkeypatch.setitem(errata.MISTAKES, name, Mistake(name, "", "", "", (Edit(*edit),)))
+    right = case.outputs
+    moved = [np.abs(x - right[n]).max() for n, x in answer(case, name).items()]
+    assert max(moved) < 1e-14
+    assert max(case.tolerance["float64"], 1e-10) == 1e-10
+    (result,) = named([case], [{n: x * (1 + 1e-10) for n, x in right.items()}])
     assert (result.status, result.mistakes) == (FAILED, ())
 
 

@@ -326,3 +326,31 @@ def test_answers_that_depend_on_earlier_calls_are_a_finding():
     results = list(suite.run(Counts(), LOSS + LOSS))
     assert [r.reason for r in results] == ["answers differently when asked twice", ""]
     assert results[1].status == FAILED
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("answers", "status", "reason"),
+    [
+        ((1, 1), PASSED, ""),
+        ((1, 1 + 0.5j), PASSED, ""),  # sums on several threads differ in their last bits
+        ((1, 1 + 3j), FAILED, suite.TWICE),
+        ((2, 2), FAILED, ""),
+        ((2, 2 + 0.5j), FAILED, ""),
+        ((2, 2 + 3j), FAILED, suite.TWICE),
+        ((2, 1), FAILED, suite.TWICE),
+        ((1, "no"), FAILED, f"{suite.TWICE}: raised ValueError: no"),
+    ],
+)
+def test_two_answers_are_one_up_to_the_tolerance_and_no_further(answers, status, reason, dtype):
+    """Of each, how many times as large as what is right; the imaginary part counts tolerances."""
+    left, (case,) = iter(answers), LOSS
+
+    def change(x, inputs):
+        factor = next(left)
+        if isinstance(factor, str):
+            raise ValueError(factor)
+        return type(x)(x * (factor.real + factor.imag * case.tolerance[dtype]))
+
+    (result,) = suite.run(Changed("loss", change), LOSS, dtype)
+    assert (result.status, result.reason.partition(" (")[0]) == (status, reason)

@@ -66,6 +66,28 @@ def test_what_does_not_run_is_said_in_a_line(text, said):
     assert said in "\n".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("yours", "right", "said"),
+    [
+        ({"u": "1", "Hu": "-alpha"}, {"u": "1", "Hu": "-alpha"}, ""),
+        ({"u": "1", "Hu": "alpha"}, {"u": "1", "Hu": "-alpha"}, "the sign of Hu is wrong"),
+        ({"u": "-1"}, {"u": "1"}, "the sign of u is wrong"),
+        ({"u": "1", "Hu": "-2·alpha"}, {"u": "1", "Hu": "-alpha"}, "the factor of Hu should be -alpha"),
+        ({"u": "1", "Hu": "-1"}, {"u": "1", "Hu": "-alpha"}, "the factor of Hu should be -alpha"),
+        ({"u": "2"}, {"u": "1"}, "the factor of u should be 1"),
+        ({"Hu": "2·alpha"}, {"Hu": "-alpha"}, "the factor of Hu should be -alpha"),  # and the sign
+        ({"u": "1", "w": "l2"}, {"u": "1"}, "w does not belong there"),
+        ({"u": "1"}, {"u": "1", "Hu": "-alpha"}, "a term is missing"),
+        ({"u": "-1", "w": "l2"}, {"u": "1", "Hu": "-alpha"},
+         "the sign of u is wrong, w does not belong there, a term is missing"),
+    ],
+)  # fmt: skip
+def test_what_differs_between_two_sums_is_a_sign_a_factor_or_a_term(yours, right, said):
+    start, mark, faults = verdict.describe_sum(yours, right).partition(": ")
+    assert start.startswith("yours is ")
+    assert (faults, bool(mark)) == (said, bool(said))
+
+
 OWN = """
 [server-step]
 function = "fedavgm"
