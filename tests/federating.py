@@ -34,6 +34,13 @@ def coded():
     return Source(X, X[:, 0] % 2, vocabulary=("a", "é", "·"))
 
 
+def many_labels():
+    """Return 24 rows of four clients with the labels 0 to 3; each other label has a client of one row."""
+    y = np.concatenate([np.arange(24) % 4, np.arange(4, 34)])
+    client = np.concatenate([np.arange(24) // 6, np.arange(4, 34)])
+    return Source(np.random.default_rng(0).normal(size=(54, 5)), y, client)
+
+
 class Wires:
     """A `Network` whose nodes answer at once.
 
@@ -45,8 +52,9 @@ class Wires:
         self.folder, self.experiment, self.change, self.away = folder, experiment, change, set()
         self.asked = []
         whole = load_experiment(experiment, Loader()).whole
+        self.clients = whole.clients
         for node, clients in HOLDERS.items():
-            write_part(folder / f"{node}.npz", whole, clients)
+            write_part(folder / f"{node}.npz", whole, [k for k in clients if k < whole.clients])
 
     def nodes(self):
         return set(HOLDERS)
@@ -65,7 +73,8 @@ def far(tmp_path, experiment, wires=None, out="far"):
     """Run an experiment over a network; return (the run, the messages)."""
     said = []
     wires = wires or Wires(tmp_path / "nodes", experiment)
-    return serve(wires, experiment, tmp_path / out, clients=7, limit=5.0, say=said.append), said
+    how = {"clients": wires.clients, "limit": 5.0, "say": said.append}
+    return serve(wires, experiment, tmp_path / out, **how), said
 
 
 def near(tmp_path, experiment, name="near"):

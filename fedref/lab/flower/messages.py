@@ -47,7 +47,7 @@ class Maybe(NamedTuple):
 class Facts(NamedTuple):
     """Sizes and kinds of a node's rows. sizes : clients, training rows, test rows (3, K).
 
-    labels : those that occur. image : height, width and channels, or zeros. vocabulary : empty if X
+    labels : those of the data set. image : height, width and channels, or zeros. vocabulary : empty if X
     holds numbers.
     """
 

@@ -5,7 +5,7 @@ The rows are its part, a .npz of plain arrays, which anybody can write with NumP
     X       (n, ...) features, as numbers or codes    shift, scale   optional: the features are
     y       (n,) labels, whole numbers                               (X − shift) / scale
     client  (n,) the client's number in the run       vocabulary     optional: the text of each code
-    test    (n,) whether it is a test row
+    test    (n,) whether it is a test row             labels         optional: all of the data set
 
 Plans refer to the rows of a client by their order in the part. A client's states are the files
 FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt. A request names the round of its last work that *counted*, so that
@@ -23,13 +23,13 @@ import numpy as np
 
 from fedref.algorithm import ClientResult
 from fedref.boundary import checkpoint
-from fedref.boundary.files import as_data_error, open_regular, write_or_raise
+from fedref.boundary.files import as_data_error, data_error, open_regular, write_or_raise
 from fedref.lab.datasets import split
 from fedref.lab.datasets.formats.arrays import Raw, source_of
 from fedref.lab.datasets.formats.npz import read_archive
 from fedref.lab.datasets.manifest import check_federation, read_affine
 from fedref.lab.experiments.config import Experiment
-from fedref.lab.experiments.loading import known_labels, make_model
+from fedref.lab.experiments.loading import MOST_CLASSES, known_labels, make_model
 from fedref.lab.experiments.own_code import CarefulClients, is_own
 from fedref.lab.experiments.parallel import run_single_threaded
 from fedref.lab.experiments.unit import units
@@ -46,7 +46,7 @@ from fedref.lab.flower.messages import (
 )
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate_clients
-from fedref.rounds.federation import Federation
+from fedref.rounds.federation import Federation, Source
 from fedref.rounds.local_data import gather
 from fedref.sampling import PADDING, Plan
 
@@ -75,6 +75,7 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
         "test": np.arange(len(rows)) >= len(chosen.train.rows),
         "shift": federation.shift,
         "scale": federation.scale,
+        "labels": source.labels,
     }
     if source.vocabulary is not None:
         contents["vocabulary"] = source.vocabulary
@@ -88,7 +89,7 @@ def read_part(path: Path) -> Federation:
     """
     with open_regular(path, EXPECTED) as file:
         contents = read_archive(file, path, EXPECTED)
-    words = contents.pop("vocabulary", None)
+    words, labels = contents.pop("vocabulary", None), contents.pop("labels", None)
     facts = {} if words is None else {"vocabulary": tuple(map(str, words.tolist()))}
     affine: dict[str, Any] = {k: contents.pop(k) for k in ("shift", "scale") if k in contents}
     with as_data_error(path, EXPECTED):
@@ -103,9 +104,25 @@ def read_part(path: Path) -> Federation:
             raise ValueError(f"client is {lowest}, or a client has no training row")
     p = source.X.shape[1]
     affine = {name: read_affine(x, name, p, path) for name, x in affine.items()}
-    federation = replace(federation, **affine)
+    if labels is not None:
+        source = with_labels(source, labels, path)
+    federation = replace(federation, source=source, **affine)
     check_federation(federation, path, "rows that can be trained on")
     return federation
+
+
+def with_labels(source: Source, labels: Array, path: Path) -> Source:
+    """Return a source in which all these labels occur: those that the clients lack in rows of nobody.
+
+    The data set has such rows, too, where a split gives them to no client or to other nodes' clients.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) > MOST_CLASSES:
+        wrong = f"labels is {labels.dtype} {labels.shape}"
+        raise data_error(path, wrong, f"labels as whole numbers (C,), at most {MOST_CLASSES}")
+    if (missing := np.setdiff1d(labels, source.y)).size == 0:
+        return source
+    X = np.concatenate([source.X, np.zeros((len(missing), source.X.shape[1]), source.X.dtype)])
+    return replace(source, X=X, y=np.concatenate([source.y, missing.astype(source.y.dtype)]))
 
 
 # ---- its answers ---------------------------------------------------------------------------------
@@ -145,6 +162,7 @@ def do_work(request: Any, federation: Federation, experiment: Experiment, folder
     check(request._replace(sent=None, work=None), like, "the request")
     unit, labels, work = all_units[request.unit], request.labels, request.work
     algorithm, point, source = unit.algorithm, unit.experiment, federation.source
+    require(np.isin(source.y, labels).all(), "does not know all labels of the node's rows")
     model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
     size = max(model.d, len(source.y) * len(labels))
     require(size <= messages.MOST_NUMBERS, "a model too large")

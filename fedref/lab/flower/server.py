@@ -20,6 +20,7 @@ from fedref.algorithm import AnyAlgorithm, ClientResult, State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
+from fedref.lab import plots
 from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment, stamp
@@ -128,7 +129,7 @@ class Nodes:
         for holds, reason in (
             (self.clients_held().isdisjoint(clients), "clients that another node holds"),
             (len(set(clients)) == len(clients) > 0, "no client, or one twice"),
-            (len(facts.labels) and total <= most, "no label, or too many rows"),
+            (0 < len(facts.labels) <= MOST_CLASSES and total <= most, "no label, or too many rows"),
             (prod(facts.image.tolist()) in (0, facts.features), "features that are no image's"),
             (all(map(np.array_equal, facts[2:], other[2:])), "other features than another node"),
         ):
@@ -142,9 +143,9 @@ class Nodes:
         train, test = (rows[np.argsort(clients)] for rows in n)
         labels = np.unique(np.concatenate([facts.labels for facts in announced]))
         rows, cut = int(train.sum() + test.sum()), int(train.sum())
-        require(len(labels) <= rows, "there are more labels than rows")
+        y = np.resize(labels, max(rows, len(labels)))
         source = Source(
-            np.broadcast_to(np.uint8(0), (rows, announced[0].features)), np.resize(labels, rows), name=name,
+            np.broadcast_to(np.uint8(0), (len(y), announced[0].features)), y, name=name,
             image=tuple(announced[0].image.tolist()) if announced[0].image.any() else None,
             vocabulary=tuple(announced[0].vocabulary.tolist()) or None,
         )  # fmt: skip
@@ -293,4 +294,6 @@ def serve(
             return engine_over(nodes, unit, head._replace(unit=unit.number))
 
         progress = progress or Progress(message=say)
-        return execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
+        done = execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
+        plots.save(plots.curves(done.table()), out / "curves.png")
+    return done

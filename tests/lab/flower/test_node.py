@@ -53,6 +53,7 @@ HOSTILE = [
     (TRAIN, replaced(clients=np.zeros((2, 0), int)), "asks for other clients than the node's"),
     (TRAIN, replaced(clients=[[1, 4, 5], [1, 1, 2]]), "has no state of client 1 after round 2"),
     (TRAIN, replaced(labels=np.zeros((10, 1), int)), "the request.labels is int64 (10, 1)"),
+    (TRAIN, replaced(labels=[*range(1, 10)]), "does not know all labels of the node's rows"),
     (TRAIN, replaced(labels=[*range(10), 10**6]), "raised ConfigError"),
     (TRAIN, replaced(labels=[*range(-(10**6), 10)]), "a model too large"),
     (TRAIN, sent(lambda w: w[:-1]), "what it sends.w is"),
@@ -119,6 +120,8 @@ def test_a_part_that_nobody_can_train_on_is_refused(tmp_path, asked, capsys):
         ({"y": y + 0.5}, "y holds other values than whole numbers"),
         ({"scale": 0.0}, "scale"),
         ({"z": y}, "unknown array 'z'"),
+        ({"labels": np.array([0.5, 1])}, "labels is float64"),
+        ({"labels": np.array([[0, 1]])}, r"labels is int64 \(1, 2\)"),
     ):
         arrays = {k: x for k, x in {**good, **change}.items() if x is not None}
         np.savez(path, **arrays)
@@ -128,8 +131,8 @@ def test_a_part_that_nobody_can_train_on_is_refused(tmp_path, asked, capsys):
     text = checkpoint.loads(answer(checkpoint.dumps("hello"), path, experiment, states))
     assert text == "its work raised DataError: see the node's own log"
     assert "secret.npz" in capsys.readouterr().err
-    words = {"test": 0 * y, "X": X.astype(int), "vocabulary": ["a", "b"]}
+    words = {"test": 0 * y, "X": X.astype(int), "vocabulary": ["a", "b"], "labels": [1, 3]}
     np.savez(path, **(good | words))
     assert [x if type(x) is int else x.tolist() for x in facts_of(read_part(path))] == [
-        [[5, 30], [2, 2], [0, 0]], [0, 1], 2, [0, 0, 0], ["a", "b"]
+        [[5, 30], [2, 2], [0, 0]], [0, 1, 3], 2, [0, 0, 0], ["a", "b"]
     ]  # fmt: skip

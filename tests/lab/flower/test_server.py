@@ -57,6 +57,13 @@ VARIANTS = {
         "data": {"name": "federating:coded"}, "model": {"name": "lstm", "hidden": [3]},
         "algorithms": {"fedavg": {}}, "rounds": 2,
     },
+    "labels that no client has": {  # 8 and 9, and each node has others
+        "split": {"rule": "per-fedavg", "users": 6}, "algorithms": {"fedavg": {}, "apfl": {}}, "rounds": 2,
+    },
+    "more labels than rows": {
+        "data": {"name": "federating:many_labels"}, "algorithms": {"fedavg": {}}, "rounds": 1,
+        "split": {"rule": "natural", "min_rows": 2},
+    },
 }  # fmt: skip
 
 
@@ -71,6 +78,7 @@ def test_every_algorithm_and_kind_of_plan_to_the_bit(name, tmp_path):
     assert same_tables(tmp_path / "far", tmp_path / "near")
     assert same_parameters(there, here)
     assert said == []
+    assert (tmp_path / "far" / "curves.png").stat().st_size > 1000
 
 
 def test_no_row_travels_and_no_state(tmp_path):
@@ -118,6 +126,8 @@ EVIL = [
     (HELLO, sizes((1, 0), 10**7), "announces no label, or too many rows"),
     (HELLO, replaced(image=[1, 2, 8]), "announces features that are no image's"),
     (HELLO, replaced(image=[0, 0, 0]), "announces other features than another node"),
+    (HELLO, replaced(labels=[]), "its announcement.labels is float64 (0,)"),
+    (HELLO, replaced(labels=np.zeros(10**5 + 1, int)), "announces no label, or too many rows"),
     (HELLO, replaced(labels=[0, 2**40]), "its announcement.labels is int64 (2,)"),
     (HELLO, replaced(vocabulary=np.array(["x" * 201])), "its announcement.vocabulary is <U201"),
 ]  # fmt: skip
