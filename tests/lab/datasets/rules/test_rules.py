@@ -1,5 +1,6 @@
 """Split rules: what holds for all of them, and each beside its definition or its paper's numbers."""
 
+from collections import Counter
 from time import process_time
 from typing import Any
 
@@ -74,6 +75,25 @@ def test_features_are_scaled_as_asked(dtype, digits):
     assert found.parameters["scaling"] == "unit"
     assert found.batch(np.arange(1797)).X.max() == 1.0
     assert split("iid", digits, users=5, scaling="none").batch(np.arange(1797)).X.max() == 16.0
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize(
+    ("rule", "given"),
+    [("iid", {"users": 2}), ("iid", {"users": 2, "pool": "train"}), ("per-fedavg", {"users": 2}),
+     ("natural", {"validation": 0.5}), ("fedprox-mnist", {"users": 2})],
+)  # fmt: skip
+def test_features_are_standardised_by_all_rows_of_the_source(rule, given, dtype):
+    """Whoever holds them; the published test rows are others than those for training."""
+    X = np.random.default_rng(0).integers(0, 100, (400, 3)).astype(dtype)
+    X[300:] += 100
+    source = Source(X, np.arange(400) % 2, np.arange(400) // 4 % 3, test_from=300)
+    found = split(rule, source, **{"scaling": "standardise"} | given)
+    columns = X.astype(float).T.tolist()
+    mean = [sum(x) / 400 for x in columns]
+    deviation = [(sum((a - m) ** 2 for a in x) / 400) ** 0.5 for x, m in zip(columns, mean)]
+    np.testing.assert_allclose(found.shift, mean, rtol=1e-12)
+    np.testing.assert_allclose(found.scale, np.add(deviation, 0.001), rtol=1e-12)
 
 
 # ---- natural clients, and rules that deal rows anew ------------------------------------------------
@@ -232,6 +252,9 @@ def test_per_fedavg_holds_a_half_a_and_two_a(users, a, classes):
     source = made(np.arange(4000) % classes, test_from=2000)
     found = split("per-fedavg", source, users=users, a=a, a_test=2)
     h = classes // 2
+    pairs = Counter(
+        tuple(np.unique(source.y[found.train.rows_of(u)])) for u in range(users // 2, users)
+    )
     for part, amount in ((found.train, a), (found.test, 2)):
         for u in range(users):
             counts = np.bincount(source.y[part.rows_of(u)], minlength=classes)
@@ -242,6 +265,9 @@ def test_per_fedavg_holds_a_half_a_and_two_a(users, a, classes):
                 assert counts[:h].sum() == amount // 2
                 assert counts[h:].sum() == 2 * amount
     assert found.train.rows.max() < 2000 <= found.test.rows.min()
+    if users // 2 % h**2 == 0:  # every pair of a lower and an upper class as often as any other
+        assert {*pairs.values()} == {users // 2 // h**2}
+        assert len(pairs) == h**2
 
 
 def test_per_fedavg_takes_the_largest_even_a_that_fits(digits):
