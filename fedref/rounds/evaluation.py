@@ -248,16 +248,20 @@ def evaluate_unseen(
 
     Of all rows of each of `clients`, the fraction `support` is adapted to and the others (disjoint)
     are tested on; n_train and train_loss are those of the support. The division depends on the seed
-    alone, so every round and every algorithm is tested on the same rows.
+    alone, so every round and every algorithm is tested on the same rows. With support 0 nobody adapts:
+    all rows are tested with the parameters that the server sends.
     """
     sent = algorithm.download(state.server)
     accuracy, test_loss, train_loss = np.full((3, len(clients)), np.nan)
     sizes = np.zeros((2, len(clients)), np.int64)
     for i, k in enumerate(clients):
         rows = np.concatenate([part.rows_of(k) for part in federation.parts.values()])
-        S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
+        S, Q = rows[:0], rows
+        if support:
+            S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
         D = federation.batch(S, dtype)
-        w = algorithm.personalised_params(model, sent, None, D if algorithm.adapts_on else None)
+        adapts = algorithm.adapts_on and support
+        w = algorithm.personalised_params(model, sent, None, D if adapts else None)
         sizes[:, i] = len(Q), len(S)
         test_loss[i], accuracy[i] = score(model, w, federation.batch(Q, dtype))
         if len(S):

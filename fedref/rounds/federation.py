@@ -104,7 +104,8 @@ def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Ar
 class Federation:
     """N clients with train and test rows of one source, and some for validation, if `validation` is given.
 
-    Features are (X − shift) / scale.
+    Features are (X − shift) / scale. unseen : the test rows of clients without a training row, which
+    are none of the N (None: there are no such clients); unseen_names : their names.
 
     The source stays in its own dtype; only gathered batches become floating point.
     """
@@ -119,12 +120,19 @@ class Federation:
     scale: Array | float = 1.0
     client_names: tuple[str, ...] | None = None
     validation: Part | None = None
+    unseen: Part | None = None
+    unseen_names: tuple[str, ...] = ()
 
     @property
     def parts(self) -> dict[str, Part]:
-        """The parts by name: train, test, and validation if there is one."""
+        """The N clients' parts by name: train, test, and validation if there is one."""
         more = {} if self.validation is None else {"validation": self.validation}
         return {"train": self.train, "test": self.test, **more}
+
+    @property
+    def every_part(self) -> dict[str, Part]:
+        """All parts by name: those of the N clients, and unseen if there is one."""
+        return self.parts | ({} if self.unseen is None else {"unseen": self.unseen})
 
     @property
     def clients(self) -> int:
@@ -164,9 +172,9 @@ class Federation:
                 f"{self.source.name}: {len(self.source.X)} rows of X and {n} labels, "
                 "expected as many of both"
             )
-        for name, part in self.parts.items():
+        for name, part in self.every_part.items():
             _check_part(name, part, n, self.source.name)
-            if len(part.offsets) != len(self.train.offsets):
+            if name != "unseen" and len(part.offsets) != len(self.train.offsets):
                 raise DataError(
                     f"{self.clients} clients with training rows and {len(part.offsets) - 1} with "
                     f"{name} rows, expected as many of both (a client without {name} rows has 0)"
@@ -197,7 +205,7 @@ def _check_part(name: str, part: Part, n: int, source: str) -> None:
 
 def _check_leak(federation: Federation) -> None:
     """Refuse a row that is in two parts, of any client."""
-    for (name, part), (other, also) in combinations(federation.parts.items(), 2):
+    for (name, part), (other, also) in combinations(federation.every_part.items(), 2):
         in_part = np.zeros(len(federation.source.y), bool)
         in_part[part.rows] = True
         leaks = np.flatnonzero(in_part[also.rows])
@@ -229,7 +237,7 @@ def _check_finite(federation: Federation) -> None:
     # the extremes tell at once whether any value is not finite, without a mask of X's size
     if X.dtype.kind != "f" or not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
         return
-    for part in federation.parts.values():
+    for part in federation.every_part.values():
         for k, row in zip(part.owners, part.rows):
             bad = np.flatnonzero(~np.isfinite(X[row]))
             if bad.size:

@@ -84,6 +84,20 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", [name for name, one in ALGORITHMS.items() if not one.pooled])
+def test_without_support_an_unseen_client_is_tested_on_all_rows_with_what_the_server_sends(name):
+    model, algorithm = MODELS["logistic"], ALGORITHMS[name]()
+    federated = make_federation(model, (4, 1), test=(2, 0))
+    state = start(algorithm, model)
+    got = evaluate_unseen(algorithm, model, state, federated, np.arange(2), support=0.0, seed=0)
+    w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
+    for k, rows in enumerate((np.r_[federated.train.rows_of(0), federated.test.rows_of(0)],
+                              federated.train.rows_of(1))):  # fmt: skip
+        want = score(model, w, federated.batch(rows))
+        np.testing.assert_allclose((got.test_loss[k], got.accuracy[k]), want, rtol=1e-14)
+    assert (got.n_test.tolist(), got.n_train.tolist()) == ([6, 1], [0, 0])
+
+
 @pytest.mark.parametrize("name", ["fedavg", "fedmeta-maml"])
 def test_every_row_of_an_unseen_client_is_adapted_to_or_tested_once_whatever_part_it_is_in(name):
     """Who has validation rows is tested on as many as who has none; the losses are those of all rows."""

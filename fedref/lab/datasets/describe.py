@@ -8,6 +8,7 @@ import numpy as np
 
 from fedref.boundary.errors import printable
 from fedref.lab.datasets.formats.arrays import BYTE
+from fedref.lab.datasets.rules import RULES
 from fedref.lab.datasets.scaling import usual_scaling
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
@@ -20,7 +21,7 @@ MANY = 64  # columns of bytes, from which on large values look like pixels
 def statistics(federation: Federation) -> dict[str, Any]:
     """Return how many clients, samples and labels there are, and statistics of the clients' sizes."""
     n = sum((part.sizes for part in federation.parts.values()), start=0 * federation.train.sizes)
-    source = federation.source
+    source, unseen, left = federation.source, federation.unseen, int((~is_held(federation)).sum())
     held = (histogram(federation) > 0).sum(0)
     labels = {"labels": len(source.labels), "labels a client": float(held.mean())}
     return {
@@ -32,10 +33,24 @@ def statistics(federation: Federation) -> dict[str, Any]:
         "median": float(np.median(n)),
         "max": int(n.max()),
         **{name: len(part.rows) for name, part in federation.parts.items()},
+        **(
+            {}
+            if unseen is None
+            else {"unseen clients": len(unseen.sizes), "unseen test": len(unseen.rows)}
+        ),
+        **({"left out": left} if left else {}),
         **({} if source.real else labels),
         "features": source.X.shape[1],
         **({"image": "×".join(map(str, source.image))} if source.image else {}),
     }
+
+
+def is_held(federation: Federation) -> Array:
+    """Return for each row of the source whether it is in any part: (n,)."""
+    held = np.zeros(len(federation.source.y), bool)
+    for part in federation.every_part.values():
+        held[part.rows] = True
+    return held
 
 
 def label_groups(source: Source) -> tuple[list[str], Array]:
@@ -103,6 +118,71 @@ def byte_note(source: Source, scaling: Any) -> str:
     return f"{text}; --set split.scaling=unit divides by 255"
 
 
+def list_some(names: Sequence[Any]) -> str:
+    """Return the first names, and "..." if there are more."""
+    shown = [printable(name, LABEL_WIDTH) for name in names[:MAX_LISTED]]
+    return ", ".join(shown) + ", ..." * (len(names) > MAX_LISTED)
+
+
+def unseen_note(federation: Federation) -> str:
+    """Return a note on clients that have no training row; "" without any."""
+    if (unseen := federation.unseen) is None:
+        return ""
+    n, rows = len(unseen.sizes), len(unseen.rows)
+    total = len(federation.test.rows) + rows
+    return (
+        f"{n} of {federation.clients + n} clients never train, as all their rows are test rows "
+        f"({list_some(federation.unseen_names)}): {rows} of {total} test rows are theirs, "
+        "and go into the columns `unseen`"
+    )
+
+
+def untested_note(federation: Federation) -> str:
+    """Return a note on clients that have no test row, though some have; "" without any."""
+    without = np.flatnonzero(federation.test.sizes == 0)
+    if not without.size:
+        return ""
+    names = list_some([federation.names[k] for k in without[: MAX_LISTED + 1].tolist()])
+    return f"{without.size} of {federation.clients} clients have no test row ({names})"
+
+
+def test_label_note(federation: Federation) -> str:
+    """Return a note on labels that no training row has; "" without any."""
+    source = federation.source
+    if source.real:
+        return ""
+    tested = [part.rows for name, part in federation.every_part.items() if name != "train"]
+    y = source.y[np.concatenate(tested)]
+    new = np.setdiff1d(y, source.y[federation.train.rows])
+    if not new.size:
+        return ""
+    names = [source.label_names[k] if source.label_names else k for k in new.tolist()]
+    return (
+        f"no training row has label {list_some(names)}: {int(np.isin(y, new).sum())} test rows cannot be "
+        "predicted right"
+    )
+
+
+def dealt_note(federation: Federation) -> str:
+    """Return a note on published test rows that a rule deals as any others; "" without any."""
+    first = federation.source.test_from
+    if first is None or federation.parameters.get("pool") != "all":
+        return ""
+    return (
+        f"{federation.rule} deals the {len(federation.source.y) - first:,} rows of the test part as any "
+        "others; --set split.pool=train leaves them out"
+    )
+
+
+def leftover_note(federation: Federation) -> str:
+    """Return a note on rows that are in no part; "" without any."""
+    left, rule = int((~is_held(federation)).sum()), federation.rule
+    if not left:
+        return ""
+    reason = f": {RULES[rule].leftover}" if rule in RULES else ""
+    return f"{left:,} of {len(federation.source.y):,} rows are left out{reason}"
+
+
 def source_text(source: Source) -> str:
     """Return what rows hold, before any split: a line, and one for each remark."""
     n, p = source.X.shape
@@ -117,7 +197,11 @@ def source_text(source: Source) -> str:
 def remarks(federation: Federation) -> list[str]:
     """Return how the data were understood, where that changes what is computed; a line each."""
     source = federation.source
-    notes = [*source.notes, byte_note(source, federation.parameters.get("scaling"))]
+    notes = [
+        *source.notes, byte_note(source, federation.parameters.get("scaling")),
+        dealt_note(federation), unseen_note(federation), untested_note(federation),
+        test_label_note(federation), leftover_note(federation) * (federation.rule == "natural"),
+    ]  # fmt: skip
     return [printable(note) for note in notes if note]
 
 
@@ -133,6 +217,7 @@ def statistics_text(federation: Federation) -> str:
     split = f"split by {federation.rule}{options}, seed {federation.seed}"
     title = f"{printable(federation.source.name)}, {split}"
     lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
-    notes = [*remarks(federation), label_note(federation.source)]
+    left = leftover_note(federation) * (federation.rule != "natural")
+    notes = [*remarks(federation), left, label_note(federation.source)]
     lines += [f"  {note}" for note in notes if note]
     return "\n".join([title, *lines])

@@ -5,6 +5,7 @@
                                                "columns": {"label", "client"}, if they were named
      "shift": number or [p numbers], "scale": ...,        features are (x − shift) / scale
      "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],     "validation", too, if there is
+     "unseen": [{"name", "test": [row, ...]}, ...]        only if some clients have no training row
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
                Python's json writes them}
 
@@ -77,6 +78,11 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
             for k, name in enumerate(federation.names)
         ],
     }
+    if (unseen := federation.unseen) is not None:
+        manifest["unseen"] = [
+            {"name": name, "test": unseen.rows_of(k).tolist()}
+            for k, name in enumerate(federation.unseen_names)
+        ]
     return manifest | {"sha256": seal(manifest)}
 
 
@@ -98,7 +104,8 @@ def read(path: Path | str) -> dict[str, Any]:
     manifest = read_json(path, EXPECTED)
     if manifest.get("format") != FORMAT:
         raise data_error(path, "no such format", EXPECTED)
-    odd = sorted(set(manifest) ^ set(chain.from_iterable(KINDS.values()))) or [
+    entries = set(manifest) - {"unseen"}
+    odd = sorted(entries ^ set(chain.from_iterable(KINDS.values()))) or [
         key for kinds, keys in KINDS.items() for key in keys if type(manifest[key]) not in kinds
     ]
     if not odd and not all(isinstance(manifest["source"].get(k), str) for k in ("name", "sha256")):
@@ -182,10 +189,14 @@ def from_manifest(
         held = ("train", "test", *["validation"] * ("validation" in clients[0]))
         parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)
+        unseen = manifest.get("unseen", [])
+        unseen_names = require_utf8(client["name"] for client in unseen)
+        unseen_part = part_of([client["test"] for client in unseen]) if unseen else None
     federation = Federation(
         source, **parts, rule=manifest["rule"], parameters=MappingProxyType(manifest["parameters"]),
         seed=manifest["seed"], shift=shift, scale=scale,
         client_names=None if names == tuple(map(str, range(len(names)))) else names,
+        unseen=unseen_part, unseen_names=unseen_names,
     )  # fmt: skip
     check_federation(federation, path, "a split that can be trained on")
     return federation

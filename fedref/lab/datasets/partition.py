@@ -28,6 +28,12 @@ def group_by_client(owner: Array, clients: int, rows: Array | None = None) -> Pa
     return Part(order if rows is None else rows[order], offsets(sizes))
 
 
+def join(part: Part, other: Part) -> Part:
+    """Return the clients of a part, then those of another."""
+    ends = other.offsets[1:] + part.offsets[-1]
+    return Part(np.concatenate([part.rows, other.rows]), np.concatenate([part.offsets, ends]))
+
+
 def shuffle_clients(part: Part, rng: np.random.Generator) -> Part:
     """Return the same clients, each with its rows in random order."""
     # client + U[0, 1) sorts by client first: one sort shuffles all clients at once

@@ -23,7 +23,7 @@ from fedref.lab.experiments.unit import LoadedExperiment, units
 from fedref.models import MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation, Source
+from fedref.rounds.federation import Federation, Part, Source
 
 MOST_CLASSES = 100_000
 
@@ -233,8 +233,13 @@ def number_classes_per_client(federation: Federation) -> Federation:
     """
     source, y = federation.source, np.zeros_like(federation.source.y)
     holders = np.zeros(len(y), np.int64)
-    for k in range(federation.clients):
-        rows = np.concatenate([part.rows_of(k) for part in federation.parts.values()])
+    held = [
+        np.concatenate([part.rows_of(k) for part in federation.parts.values()])
+        for k in range(federation.clients)
+    ]
+    if (unseen := federation.unseen) is not None:
+        held += [unseen.rows_of(k) for k in range(len(unseen.sizes))]
+    for rows in held:
         y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
         holders[rows] += 1
     if (holders > 1).any():
@@ -282,13 +287,18 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
     federation.check()
     with errors_of_own_code(model):
         check_own_model(model, federation)
-    if not federation.test.rows.size:
+    own = federation.unseen
+    if not federation.test.rows.size and own is None:
         raise DataError(
             f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "
             "test rows, which a split makes of clients with two rows or more"
         )
     unseen, kept_back = None, np.zeros(0, np.int64)
-    if experiment.unseen:
+    if own is not None:  # all that the data have for training is trained on
+        none = Part(np.zeros(0, np.int64), np.zeros_like(own.offsets))
+        alone = replace(federation, train=none, test=own, validation=None)
+        unseen = (alone, np.arange(len(own.sizes)))
+    elif experiment.unseen:
         train, kept_back, test = split_clients(federation.clients, federation.seed)
         if not len(test):
             raise ConfigError(

@@ -289,8 +289,12 @@ def evaluate_round(
         groups = {"unseen": tested, "validation_clients": loaded.validation_clients}
         how["support"] = experiment.unseen
         for name, clients in groups.items():
+            if not len(clients):
+                continue
             new = evaluate_unseen(algorithm, model, state, everyone, clients, **how)
             row |= mean_columns(f"{name}_accuracy", new.accuracy, new.n_test)
+            if not model.labels:
+                row |= mean_columns(f"{name}_loss", new.test_loss, new.n_test)
     return scores, row, problem
 
 

@@ -50,6 +50,11 @@ def write_app(
         whole = load_experiment(experiment, loader).whole
         if whole.source.real:
             raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
+        if whole.unseen is not None:
+            raise ConfigError(
+                f"{whole.source.name} has test rows of clients without a training row, expected none "
+                "over Flower, whose server has no rows"
+            )
         if whole.validation is not None:
             raise ConfigError(f"{whole.source.name} has validation rows, expected none over Flower")
         clients = whole.clients

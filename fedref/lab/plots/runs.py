@@ -130,6 +130,10 @@ def curves(
     key = f"sweep.{against.removeprefix('sweep.')}"
     swept = key in table
     known = [n for n in ("train_loss", "test_loss", "accuracy") if np.isfinite(table[n]).any()]
+    if (
+        "test_loss" not in known and "unseen_accuracy" in table
+    ):  # all test rows are of unseen clients
+        known.append("unseen_accuracy")
     usual = known[-1:] if swept else [n for n in known if n != "test_loss" or len(known) < 3]
     columns = [column_of(name, table) for name in names_of(metrics) or usual]
     columns = columns or [COLUMNS["test_loss"]._replace(parts=("test_loss",))]

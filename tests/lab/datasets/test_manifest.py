@@ -79,6 +79,22 @@ def test_a_source_of_ones_own_is_found_and_must_be_the_same(tmp_path, monkeypatc
     refuse(path, "the source own.npz has SHA-256")
 
 
+def test_clients_without_a_training_row_are_in_it(tmp_path, monkeypatch):
+    client, test = np.repeat(["a", "b"], 3), np.array([0, 0, 1, 1, 1, 1])
+    arrays = {"X": np.arange(6.0)[:, None], "y": np.arange(6) % 2, "client": client, "test": test}
+    put(tmp_path, "own.npz", npz_bytes(arrays))
+    found = manifest_of(split("natural", load(tmp_path / "own.npz")))
+    assert found["unseen"] == [{"name": "b", "test": [3, 4, 5]}]
+    write_manifest(found, tmp_path / "m.json")
+    assert manifest_of(from_manifest(tmp_path / "m.json")) == found
+    odd = found | {"unseen": [{"name": "b", "test": [0]}]}
+    write_manifest(odd | {"sha256": manifest.seal(odd)}, tmp_path / "m.json")
+    refuse(tmp_path / "m.json", "a unseen row of client 0 and a training row of client 0")
+    odd = found | {"unseen": [{"name": "b"}]}
+    write_manifest(odd | {"sha256": manifest.seal(odd)}, tmp_path / "m.json")
+    refuse(tmp_path / "m.json", "'test'; expected lists train and test")
+
+
 def test_a_manifest_downloads_nothing(tmp_path):
     """The tests' guard would say that the download failed."""
     data = manifest_of(split("iid", load("digits"), users=3))

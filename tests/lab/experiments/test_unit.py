@@ -206,6 +206,33 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     assert set(run.clients["client"].tolist()) == set(range(16))
 
 
+@pytest.mark.parametrize("support", [0.0, 0.5])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_clients_with_test_rows_alone_are_tested_in_the_columns_of_unseen_clients(
+    support, elsewhere
+):
+    """elsewhere : all test rows are theirs, so nobody who trains is tested."""
+    rng, client = np.random.default_rng(0), np.repeat(np.arange(5), 8)
+    test = (client > 2) | ((np.arange(40) % 4 == 0) & (not elsewhere))
+    X = rng.normal(size=(40, 2))
+    arrays = {"X": X, "y": (X.sum(1) > 0) * 1, "client": client, "test": test}
+    how = {"rounds": 2, "clients_per_round": 3, "unseen": support}
+    run = fedref.run(algorithm=["fedavg", "per-fedavg"], data=arrays, **how)
+    setting = settings.load_experiment(run.experiment)
+    alone, tested = setting.unseen
+    assert (alone.test.sizes.tolist(), tested.tolist()) == ([8, 8], [0, 1])
+    for unit, found in zip(run.units, run.records):
+        about = unit.algorithm, setting.model, found.state, alone, tested
+        scores = evaluate_unseen(*about, support=support, seed=0)
+        assert scores.n_test.tolist() == [4 if support else 8] * 2
+        last = found.rows[-1]
+        assert last["unseen_accuracy"] == sample_mean(scores.accuracy, scores.n_test)
+        assert np.isnan(last["accuracy"]) == elsewhere
+        assert not {"validation_clients_accuracy", "unseen_loss"} & {*last}
+    assert "| unseen |" in str(run.summary())
+    assert run.summary().score.column == "accuracy"
+
+
 def test_each_client_s_own_classes_are_numbered_from_0():
     """A k-way head: as few outputs as any client holds classes, and only the labels change."""
     split = {"rule": "shards", "users": 10, "shards": 2}

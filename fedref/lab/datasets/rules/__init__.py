@@ -82,19 +82,24 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     splitter = replace(splitter.fill(source), scaling=kind)
     # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])
-    if of is None:
-        train, test = splitter.split(source, rng)
-    else:
-        rng_of, rng_mix = rng.spawn(2)
-        train, test = reshuffle(splitter.split(source, rng_of), rng_mix)
+    rng_of, rng_mix = (rng, None) if of is None else rng.spawn(2)
+    train, test = splitter.split(source, rng_of)
+    unseen, unseen_names = splitter.unseen(source) or (None, ())
+    if rng_mix is not None:
+        held = test if unseen is None else partition.join(test, unseen)
+        train, test = reshuffle((train, held), rng_mix)
+        if unseen is not None:
+            clients = np.arange(len(test.sizes))
+            test, unseen = (test.subset(k) for k in np.split(clients, [len(train.sizes)]))
     shift, scale = shift_and_scale(source, kind)
     left_out = ("scaling", "validation")
     others = {key: value for key, value in vars(splitter).items() if key not in left_out}
     chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}
     names = splitter.client_names(source)
     federation = Federation(
-        source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names
-    )
+        source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names,
+        unseen=unseen, unseen_names=unseen_names,
+    )  # fmt: skip
     if splitter.validation:
         federation = with_validation(federation, splitter.validation, seed)
     federation.check()

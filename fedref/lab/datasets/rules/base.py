@@ -22,6 +22,7 @@ class Rule:
     """A split rule. Its fields are its parameters; None means that the value depends on the data.
 
     help : the first line of the docstring, for users. meanings : explains the fields to users.
+    leftover : which rows are in no part, in words.
     bounds, choices : the values that fields may have, see `fedref.boundary.values`.
     """
 
@@ -29,6 +30,7 @@ class Rule:
     validation: float = 0.0
 
     help: ClassVar[str]
+    leftover: ClassVar[str] = "the published test part"
     bounds: ClassVar[Mapping[str, Any]] = {
         "users": (1,),
         "train_fraction": (0, 1),
@@ -79,6 +81,10 @@ class Rule:
     def split(self, source: Source, rng: Generator) -> Parts:
         """Return (train, test). Randomness comes from `rng` alone."""
         raise NotImplementedError
+
+    def unseen(self, source: Source) -> tuple[Part, tuple[str, ...]] | None:
+        """Return the test rows of clients that have no other, and their names; None without any."""
+        return None
 
     def client_names(self, source: Source) -> tuple[str, ...] | None:
         """Return the names of the clients; None if they are numbers."""

@@ -18,11 +18,15 @@ USERS = 100
 
 @dataclass(frozen=True)
 class Natural(Rule):
-    """Keep the source's own clients; its published test part, if it has one, is their test part."""
+    """Keep the source's own clients; its published test part, if it has one, is their test part.
+
+    Clients that have rows in the test part alone never train: they are tested as unseen clients.
+    """
 
     min_rows: int = 1
     train_fraction: float = 0.9
 
+    leftover = "of clients with fewer than min_rows rows"
     meanings: ClassVar[Mapping[str, str]] = {"min_rows": "leave out clients with fewer rows"}
 
     def split(self, source: Source, rng: Generator) -> Parts:
@@ -45,16 +49,23 @@ class Natural(Rule):
             )
         return train.subset(kept), test.subset(kept)
 
-    def kept_clients(self, source: Source) -> Array:
-        """Return the clients that have at least min_rows rows, one or more of them for training."""
+    def kept_clients(self, source: Source, trained: bool = True) -> Array:
+        """Return the clients with at least min_rows rows, some of them for training, or none."""
         assert source.client is not None
         sizes = np.bincount(source.client)
-        trained = np.bincount(source.client[: source.test_from], minlength=len(sizes))
-        return np.flatnonzero((sizes >= self.min_rows) & (trained > 0))
+        rows = np.bincount(source.client[: source.test_from], minlength=len(sizes))
+        return np.flatnonzero((sizes >= self.min_rows) & ((rows > 0) == trained))
 
-    def client_names(self, source: Source) -> tuple[str, ...]:
-        kept, names = self.kept_clients(source).tolist(), source.client_names
+    def client_names(self, source: Source, trained: bool = True) -> tuple[str, ...]:
+        kept, names = self.kept_clients(source, trained).tolist(), source.client_names
         return tuple(str(k) if names is None else names[k] for k in kept)
+
+    def unseen(self, source: Source) -> tuple[Part, tuple[str, ...]] | None:
+        kept = self.kept_clients(source, trained=False)
+        if source.client is None or not kept.size:
+            return None
+        whole = partition.group_by_client(source.client, int(source.client.max()) + 1)
+        return whole.subset(kept), self.client_names(source, trained=False)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Split rules: what holds for all of them, and each beside its definition or its paper's numbers."""
 
 from collections import Counter
+from dataclasses import replace
 from time import process_time
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from fedref import ConfigError
+from fedref import ConfigError, DataError
 from fedref.boundary.values import schema
 from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
 from fedref.lab.datasets.describe import histogram, statistics
 from fedref.lab.datasets.partition import shuffle_clients
+from fedref.lab.datasets.sources import from_memory
 from fedref.lab.datasets.synthetic import Synthetic, generate
 from fedref.rounds.federation import Part, Source
 
@@ -303,3 +305,44 @@ def test_many_clients_take_time_in_proportion(rule, many):
     """Ten times the rows: some ten times the time (more once out of the cache), not a hundred."""
     few = split_seconds(rule, many // 10, 2 * many)
     assert split_seconds(rule, many, 20 * many) < 40 * few + 0.1
+
+
+# ---- clients without a training row ---------------------------------------------------------------
+
+CLIENT, TEST = np.repeat([*"abcd"], [4, 3, 3, 1]), np.array([0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1])
+HELD_OUT = {
+    "X": np.arange(22.0).reshape(11, 2),
+    "y": np.arange(11) % 2,
+    "client": CLIENT,
+    "test": TEST,
+}
+
+
+def test_test_rows_of_clients_without_a_training_row_are_those_of_unseen_clients():
+    source = from_memory(HELD_OUT, "data")
+    found = split("natural", source)
+    assert (found.names, found.train.sizes.tolist(), found.test.sizes.tolist()) == (
+        ("a", "c"),
+        [3, 3],
+        [1, 0],
+    )
+    assert (found.unseen_names, found.unseen.sizes.tolist()) == (("b", "d"), [3, 1])
+    assert {source.client_names[k] for k in source.client[found.unseen.rows]} == {*"bd"}
+    few = split("natural", source, min_rows=2)
+    assert (few.names, few.unseen_names) == (("a", "c"), ("b",))
+    twin = split("iid", source, of="natural")
+    assert [part.sizes.tolist() for part in twin.every_part.values()] == [[3, 3], [1, 0], [3, 1]]
+    tested = np.concatenate([twin.test.rows, twin.unseen.rows])
+    assert sorted(tested.tolist()) == [6, 7, 8, 9, 10]
+    assert tested.tolist() != [6, 7, 8, 9, 10]
+    assert (
+        split("natural", from_memory({**HELD_OUT, "test": TEST * (CLIENT == "a")}, "data")).unseen
+        is None
+    )
+    part = Part(np.array([0]), np.array([0, 1]))  # a training row
+    with pytest.raises(
+        DataError, match="row 0 is a unseen row of client 0 and a training row of cli"
+    ):
+        replace(found, unseen=part).check()
+    with pytest.raises(ConfigError, match="no client of data has 4 rows and a training row"):
+        split("natural", from_memory({**HELD_OUT, "test": 1 * (CLIENT != "c")}, "data"), min_rows=4)
