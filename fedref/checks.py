@@ -394,7 +394,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
     """
     model, w, v, D = p
     s = np.ones(len(D.y)) if D.s is None else D.s
-    X, y = (np.concatenate([x, x[::-1]]) for x in (D.X, D.y))
+    X, y = (np.concatenate([x, np.repeat(x[:1], len(x), 0)]) for x in (D.X, D.y))
     padded = Batch(X, y, np.append(s, 0 * s))
     f = partial(model.loss, D=D)
 

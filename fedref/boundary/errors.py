@@ -64,7 +64,10 @@ FOREIGN = tuple(
 def user_line(error: BaseException) -> tuple[str, int] | None:
     """Return the file and line of the innermost code of a user in an error's traceback."""
     frames: list[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if not frame.filename.startswith((*FOREIGN, "<"))]
+    frames = [
+        frame for frame in frames
+        if not frame.filename.startswith((*FOREIGN, "<")) and "-packages" not in frame.filename
+    ]  # fmt: skip
     return (frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 

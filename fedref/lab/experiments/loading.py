@@ -3,7 +3,9 @@
 What cannot be trained on is refused here, in one line, before any work.
 """
 
+import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,19 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from fedref.algorithm import AnyAlgorithm, State
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.values import build, schema
 from fedref.lab.datasets import from_manifest, load, manifest_of, split, split_clients
 from fedref.lab.datasets.rules import with_validation
 from fedref.lab.datasets.sources import from_memory, is_in_memory, parse_name
-from fedref.lab.experiments import config, names
+from fedref.lab.experiments import config, names, network_checks
 from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
 from fedref.lab.experiments.own_code import errors_of_own_code, is_own, name_of
+from fedref.lab.experiments.torch_model import TorchModel
 from fedref.lab.experiments.unit import LoadedExperiment, units
 from fedref.models import MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import run_round
+from fedref.sampling import Sampling, make_plan
 
 MOST_CLASSES = 100_000
 
@@ -176,6 +182,8 @@ def check_own_model(model: Model, federation: Federation) -> None:
     """Refuse a model of the user's own that computes other things at once than one by one."""
     if not is_own(model):
         return
+    if isinstance(model, TorchModel):
+        network_checks.examine(model, federation.batch(np.resize(federation.train.rows, 8)))
     rng, rows = np.random.default_rng(0), federation.train.rows[:4]
     D = federation.batch(np.tile(rows, (2, 1)))
     w = np.stack([model.init(rng), model.init(rng) + rng.normal(0, 0.1, model.d)])
@@ -203,6 +211,17 @@ def check_own_model(model: Model, federation: Federation) -> None:
                 f"{name_of(model)}: the loss of training row {j} among several is {loss:.6g}, alone "
                 f"{alone:.6g}: `loss` gets batches with leading axes, or write `sample_losses`"
             )
+
+
+def asks_for_hvp(algorithm: AnyAlgorithm, model: Model, federation: Federation) -> bool:
+    """Return whether a client's first step asks for H v; what else goes wrong, the run will say."""
+    stand_in, sizes = copy.copy(model), federation.train.sizes
+    object.__setattr__(stand_in, "hvp", lambda w, v, D: 0 * v)
+    with suppress(Exception):
+        state = State(algorithm.initial(model, model.init(np.random.default_rng(0))), {})
+        plan = make_plan(Sampling(1, steps=1), sizes, 0, 0, algorithm.roles)
+        return run_round(algorithm, stand_in, state, plan, federation)[1].counts.hvps > 0
+    return False
 
 
 def known_labels(
@@ -267,6 +286,10 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
         raise ConfigError(
             f"clients-per-round is {wanted}, but there are only {clients} clients to train on"
         )
+    if fault := getattr(loaded.model, "hvp_fault", ""):
+        for label, algorithm in e.algorithms.items():
+            if asks_for_hvp(algorithm, loaded.model, loaded.federation):
+                raise ConfigError(f"{label} needs H v. {fault}")
     return loaded
 
 
@@ -334,6 +357,12 @@ def resolve_experiment(
             given = {getattr(a, key, None) for a in experiment.algorithms.values()}
             if len(given - {getattr(algorithm, key), None}):
                 say(f"{label} has no use for {key}, which is set for others")
+    doubts = {
+        doubt for unit, (_, federation, model, *_) in zip(work, loaded)
+        if (doubt := getattr(model, "hvp_doubt", "")) and asks_for_hvp(unit.algorithm, model, federation)
+    }  # fmt: skip
+    for doubt in sorted(doubts):
+        say(doubt)
     cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
     usual = experiment.clients_per_round
     if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:

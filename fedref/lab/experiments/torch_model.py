@@ -2,7 +2,8 @@
 
 It lives beside the experiments, not among the models: those are fedref's own, by hand. torch is imported
 only when a module is given. Clients are computed one by one on one thread, so that no number depends on
-how many work at once; the plans, algorithms, checks and tables are those of every model.
+how many work at once; the plans, algorithms, checks and tables are those of every model. network_checks.py
+refuses what is no function of w and single rows, or has another gradient by torch than its loss has.
 """
 
 import copy
@@ -24,6 +25,8 @@ from fedref.models.numerics import Array
 
 #: A module is computed with by one thread at a time: torch puts the parameters into it meanwhile.
 LOCK = threading.RLock()
+#: Of an Embedding: with these torch's gradient is another than the loss's.
+UNFIT = "padding_idx", "scale_grad_by_freq", "sparse", "max_norm"
 
 
 def is_module(thing: Any) -> bool:
@@ -44,11 +47,14 @@ def model_class(module: Any) -> Any:
             usual = MISSING if given.default is given.empty else given.default
             kind = type(usual) if given.annotation is given.empty else given.annotation
             own[name] = (name, kind, field(default=usual))
-    table = own | {"features": ("features", int), "classes": ("classes", int)}
+    inputs = getattr(cls, "inputs", "numbers")
+    sizes = ("features", "classes", "vocabulary")[: 3 if inputs == "codes" else 2]
+    table = own | {name: (name, int) for name in sizes}
     return make_dataclass(
         cls.__name__, [*table.values(), ("l2", float, field(default=0.0))],
         bases=(TorchModel,), frozen=True, kw_only=True,
-        namespace={"module": module, "arguments": tuple(own), "__module__": cls.__module__},
+        namespace={"module": module, "arguments": tuple(own), "inputs": inputs,
+                   "__module__": cls.__module__},
     )  # fmt: skip
 
 
@@ -58,18 +64,21 @@ def new_model(module: Any) -> Any:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw as torch does with this seed, whatever state and type of numbers other code has set."""
+def numbers_of(dtype: Any, seed: int | None = None) -> Iterator[None]:
+    """Make numbers of this type where a module names none, and draw with this seed; then as before."""
     import torch
 
-    usual = torch.get_default_dtype()
-    with LOCK, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_default_dtype(torch.float32)  # a worker does not know what a script has set
+    with LOCK:
+        usual, state = torch.get_default_dtype(), torch.get_rng_state()
+        torch.set_default_dtype(getattr(torch, np.dtype(dtype).name))
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
         try:
             yield
         finally:
             torch.set_default_dtype(usual)
+            if seed is not None:
+                torch.set_rng_state(state)
 
 
 def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,26 +98,40 @@ class TorchModel(SoftmaxLogits):
     def __reduce__(self) -> Any:
         return new_model, (self.module,), vars(self)
 
+    #: Why there is no H v, and why it may be wrong, as network_checks.py finds.
+    hvp_fault = hvp_doubt = ""
+
+    def build(self) -> Any:
+        """Return the module that was given, or one of its class, with the values that torch draws now."""
+        net: Any = self.module
+        return net(**{x: getattr(self, x) for x in self.arguments}) if inspect.isclass(net) else net
+
     @cached_property
     def net(self) -> Any:
-        """The module, with nothing in it but parameters: what else it kept would be shared by clients."""
+        """A copy of the module, if its parameters are what w can be."""
         import torch
 
         torch.set_num_threads(1)
-        net: Any = self.module
-        with seeded(0):
-            if inspect.isclass(net):
-                net = net(**{name: getattr(self, name) for name in self.arguments})
-            net = copy.deepcopy(net)
-        kept = (
-            "is a buffer that training changes, and clients would share: use GroupNorm or LayerNorm"
-        )
-        wrong = {name: f"{kept} for BatchNorm" for name, _ in net.named_buffers()}
+        with numbers_of(np.float32, seed=0):  # a worker does not know what a script has set
+            net = self.build()
+            try:
+                net = copy.deepcopy(net)
+            except RuntimeError as error:
+                raise ConfigError(
+                    f"{self}: cannot be copied, as with prune and the old weight_norm; expected those of "
+                    f"torch.nn.utils.parametrizations ({error})"
+                ) from error
+        wrong = {} if [*net.parameters()] else {"the network": "has no parameters"}
         for name, part in net.named_modules():
-            if "Dropout" in type(part).__name__ and part.p:
-                wrong[name] = "draws at random; a loss is a function of w and D: p = 0"
+            for key in UNFIT if isinstance(part, torch.nn.Embedding) else ():
+                if getattr(part, key) is not None and getattr(part, key) is not False:
+                    wrong[name] = f"has {key}: torch's gradient is not the loss's, or is not dense"
         for name, x in net.named_parameters():
-            if not x.requires_grad:
+            if torch.nn.parameter.is_lazy(x):
+                wrong[name] = "has no size yet: give it, `features` is an argument"
+            elif x.is_complex():
+                wrong[name] = "is complex, and w real: torch.view_as_complex of a real parameter"
+            elif not x.requires_grad:
                 wrong[name] = "is not trained: all parameters are the vector w"
         for name, why in wrong.items():
             raise ConfigError(f"{self}: {name} {why}")
@@ -128,15 +151,15 @@ class TorchModel(SoftmaxLogits):
         return ((1, self.d),)
 
     def init(self, rng: np.random.Generator) -> Array:
-        """Return the parameters as their modules draw them; those without `reset_parameters` stay."""
+        """Return the parameters as the class draws them, or an object's by `reset_parameters`."""
         import torch
 
-        modules = [*self.net.modules()]
-        with seeded(int(rng.integers(2**62))):
-            for part in modules:
-                if hasattr(part, "reset_parameters"):
-                    part.reset_parameters()
-            ws = [x.detach().double().ravel() for x in self.parameters.values()]
+        net, is_class = self.net, inspect.isclass(self.module)
+        with numbers_of(np.float32, int(rng.integers(2**62))):
+            net = self.build() if is_class else net
+            for part in () if is_class else net.modules():
+                getattr(part, "reset_parameters", lambda: None)()
+            ws = [x.detach().double().ravel() for x in net.parameters()]
             return np.asarray(torch.cat(ws).numpy())
 
     def compute(
@@ -144,6 +167,7 @@ class TorchModel(SoftmaxLogits):
     ) -> Array:
         """Return f of torch's arrays, point by point of their leading axes. rows : (array, own axes)."""
         import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
 
         if w.dtype.kind == "c":
             raise TypeError("a torch module takes real w: compare with Taylor slopes")
@@ -151,7 +175,7 @@ class TorchModel(SoftmaxLogits):
         lead = np.broadcast_shapes(*(x.shape[: x.ndim - own] for x, own in pairs))
         whole = [np.broadcast_to(x, (*lead, *x.shape[x.ndim - own :])) for x, own in pairs]
         out = np.zeros((*lead, *shape), w.dtype)
-        with LOCK:
+        with numbers_of(w.dtype), sdpa_kernel(SDPBackend.MATH):  # the kernel that has an H v
             for i in np.ndindex(lead):
                 point = [torch.from_numpy(np.array(x[i])) for x in whole]
                 out[i] = f(*point).detach().numpy()
@@ -162,11 +186,12 @@ class TorchModel(SoftmaxLogits):
 
         parts = w.split([x.numel() for x in self.parameters.values()])
         own = {k: part.view_as(x) for (k, x), part in zip(self.parameters.items(), parts)}
-        z = functional_call(self.net, own, (X,))
-        if z.shape != (len(X), self.classes):
-            raise ConfigError(
-                f"{self}: forward returns {tuple(z.shape)}, expected {(len(X), self.classes)}"
-            )
+        for k, x in self.net.named_buffers():
+            own[k] = x.to(w.dtype if x.is_floating_point() else x.dtype, copy=True)
+        z, expected = functional_call(self.net, own, (X,)), (len(X), self.classes)
+        shape = tuple(z.shape) if hasattr(z, "shape") else f"a {type(z).__name__}"
+        if shape != expected:
+            raise ConfigError(f"{self}: forward returns {shape}, expected {expected}")
         return z
 
     def objective(self, w: Any, X: Any, y: Any, c: Any) -> Any:
@@ -176,7 +201,7 @@ class TorchModel(SoftmaxLogits):
         return (c * losses).sum() + self.l2 / 2 * (w @ w)
 
     def logits(self, w: Array, X: Array) -> Array:
-        return self.compute(self.z, w, (X.astype(w.dtype), 2), shape=(X.shape[-2], self.classes))
+        return self.compute(self.z, w, (self.cast(X, w), 2), shape=(X.shape[-2], self.classes))
 
     def grad(self, w: Array, D: Batch) -> Array:
         self.validate(w, D)
@@ -184,6 +209,8 @@ class TorchModel(SoftmaxLogits):
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         self.validate(w, D)
+        if self.hvp_fault:
+            raise ConfigError(self.hvp_fault)
 
         def product(w: Any, v: Any, *D: Any) -> Any:
             return gradient(lambda w: gradient(self.objective)(w, *D) @ v)(w)
@@ -192,10 +219,13 @@ class TorchModel(SoftmaxLogits):
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         product = gradient(lambda w, X, r: (self.z(w, X) * r).sum())
-        arrays = (X.astype(w.dtype), 2), (r.astype(w.dtype), 2)
+        arrays = (self.cast(X, w), 2), (r.astype(w.dtype), 2)
         return self.compute(product, w, *arrays, shape=(self.d,))
 
     def rows(self, w: Array, D: Batch) -> Iterator[tuple[Array, int]]:
         """Yield X, y and the weights c of a batch, each with the number of its own axes."""
         c = np.broadcast_to(mean_weights(D, w.dtype), D.y.shape)
-        yield from ((D.X.astype(w.dtype), 2), (D.y.astype(np.int64), 1), (c, 1))
+        yield from ((self.cast(D.X, w), 2), (D.y.astype(np.int64), 1), (c, 1))
+
+    def cast(self, X: Array, w: Array) -> Array:
+        return X.astype(np.int64 if self.inputs == "codes" else w.dtype)
