@@ -2,11 +2,13 @@
 
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from itertools import count
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -79,6 +81,7 @@ def replace(text: str, edit: Edit) -> str:
 MISTAKES = read()
 adapter: Any = import_module("fedref.judge.answer")
 spec: Any = adapter.spec
+NUMBERS = count(1)  # of the modules that are made here
 #: What mistakes are put into: the specification, and the adapter that passes it its arguments.
 TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
 
@@ -99,24 +102,24 @@ def build_judge(*names: str | Mistake) -> Any:
             if sum(edited[module] != text for module, text in texts.items()) != 1:
                 raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
             texts = edited
-    wrong_spec = run(texts[spec], "fedref.spec")
+    edited_spec = run(texts[spec], "spec")
     text = texts[adapter].replace("from fedref import spec\n", "")
-    return run(text, "fedref.judge.answer", wrong_spec)
+    return run(text, "answer", spec=edited_spec)
 
 
-def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleType:
-    """Return a module of this text, under a name of its own."""
-    module = ModuleType(f"{name} with a mistake")
-    if wrong_spec is not None:
-        vars(module)["spec"] = wrong_spec
-    exec(compile_once(text, module.__name__), vars(module))
+def run(text: str, name: str, **names: Any) -> ModuleType:
+    """Return a module of this text, which has `names` already. torch.compile looks it up by its name."""
+    module = ModuleType(f"{__name__}.{name}_{next(NUMBERS)}")
+    vars(module).update(names)
+    sys.modules[module.__name__] = module
+    exec(compile_once(text, f"<{name} of {__name__}>"), vars(module))
     return module
 
 
 @cache
-def compile_once(text: str, name: str) -> Any:
+def compile_once(text: str, file: str) -> Any:
     """Return compiled text; most mistakes leave one of the two files as it is."""
-    return compile(text, name, "exec")
+    return compile(text, file, "exec")
 
 
 def answer(case: Case, *names: str | Mistake) -> dict[str, Array]:

@@ -1,5 +1,6 @@
 """Each known mistake is an edit that fits the specification as it stands, and shows in a golden case."""
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import golden
@@ -26,7 +27,9 @@ def moves(name, case):
 
 
 def test_the_right_texts_of_a_mistake_stand_where_and_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(errata, "run", lambda *_: SimpleNamespace(answer=answer))  # no compiling
+    monkeypatch.setattr(
+        errata, "run", lambda *_, **__: SimpleNamespace(answer=answer)
+    )  # no compiling
     for name in errata.MISTAKES:
         assert errata.build_judge(name)
         assert sum(name in case.catches for case in CASES) >= 2, name
@@ -60,3 +63,11 @@ def test_a_reformatted_line_is_an_error(monkeypatch):
 def test_a_text_in_another_form_is_an_error(block):
     with pytest.raises(ErratumError):
         errata.parse(block)
+
+
+def test_modules_that_are_made_can_be_looked_up_and_name_no_mistake():
+    """torch.compile finds a function's globals by the name of its module."""
+    judge = errata.build_judge(errata.Mistake("as it is", "", "", "", ()))
+    for module in (judge, judge.spec):
+        assert import_module(module.__name__) is module
+        assert "mistake" not in module.__name__
