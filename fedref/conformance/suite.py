@@ -4,8 +4,9 @@
     results = name_mistakes(run(backend, cases), cases, "float64")      # naming.py
 
 A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that
-case, and the suite goes on. In a `BackendProcess` it may also hang, fork or die. The first case of each
-function and algorithm, and each that fails, is asked twice: answers may not depend on earlier calls.
+case, and the suite goes on. In a `BackendProcess` it may also hang, fork, die or change NumPy: it answers
+there, and is compared here. The first case of each function and algorithm, and each that fails, is asked
+twice: answers may not depend on earlier calls.
 """
 
 import io
@@ -31,6 +32,7 @@ from fedref.judge.case import Case, flatten
 from fedref.judge.compare import (
     FEW_DIGITS,
     KINK,
+    NoNumbers,
     compare,
     difference,
     dtype_remarks,
@@ -50,7 +52,8 @@ DERIVATIVES = "loss", "grad", "hvp", "meta_gradient"
 class Answer(NamedTuple):
     """A backend's answer to one case: outputs by name, or the reason why there are none.
 
-    offered : whether the backend has the call, for this case.
+    outputs : arrays and Python's numbers; what is neither is `NoNumbers`. offered : whether the backend
+    has the call, for this case.
     """
 
     outputs: Mapping[str, Any] | None = None
@@ -136,7 +139,8 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
         )
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
         return Answer(remarks=(remark,) * imported, offered=False)
-    given, settings = case.arguments(dtype), repr((case.model, case.hyper))
+    given = case.arguments(dtype)
+    before = settings_and_bytes(case, given)
     printed = OpenStream()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
@@ -144,6 +148,8 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
                 outputs = backend.answer_case(case, dtype)
             else:
                 outputs = call_backend(backend, case, given)
+        plain = {str(name): as_plain(x) for name, x in outputs.items()}
+        changed = settings_and_bytes(case, given) != before
     except NotImplementedError:
         return Answer(offered=False)
     except KeyboardInterrupt:
@@ -151,9 +157,9 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     except BaseException as error:
         return Answer(error=f"raised {first_line(error)}"[:300] + place_of(error))
     remarks = ("prints",) if printed.getvalue() else ()
-    if settings != repr((case.model, case.hyper)) or not is_same(given, case.arguments(dtype)):
+    if changed:
         return Answer(error="its inputs were changed: work on copies", remarks=remarks)
-    return Answer(outputs, remarks=remarks)
+    return Answer(plain, remarks=remarks)
 
 
 def first_line(error: BaseException) -> str:
@@ -171,12 +177,25 @@ def place_of(error: BaseException) -> str:
     return f" ({Path(place[0]).name}:{place[1]})" if place else ""
 
 
-def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether nested dictionaries hold the same names and arrays, to the bit."""
-    a, b = flatten(one), flatten(other)
-    return a.keys() == b.keys() and all(
-        np.array_equal(x, b[name], equal_nan=x.dtype.kind == "f") for name, x in a.items()
-    )
+def as_plain(x: Any) -> Any:
+    """Return an output as numbers that any process can read; `NoNumbers` where it holds anything else.
+
+    An object would be read by the backend's own code, in whichever process it is.
+    """
+    if isinstance(x, np.ndarray | np.generic):
+        native = x.dtype.kind in "biufc" and x.dtype.isbuiltin != 2  # 2: of another library
+        return np.array(x) if native else NoNumbers(f"an array of {x.dtype}")
+    whole = isinstance(x, int) and abs(x) < 2**63
+    return x.real if whole or isinstance(x, float) else NoNumbers(type_name(x))
+
+
+def settings_and_bytes(case: Case, given: Mapping[str, Any]) -> Any:
+    """Return what tells whether a backend has changed a case or the inputs that it was given."""
+    inputs = [
+        (name, x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else (name, type(x))
+        for name, x in flatten(given).items()
+    ]
+    return repr((case.model, case.hyper)), inputs
 
 
 # ---- verdicts -----------------------------------------------------------------------------------
@@ -287,7 +306,7 @@ def grade_drawn(backend: "Backend", case: Case, dtype: str) -> Graded | None:
     answered = with_answer(case)
     if answered is None:
         return None
-    result = backend.grade(answered, dtype)
+    result = grade_twice(backend, answered, dtype)
     if result.status == NOT_OFFERED:
         return None
     if not result.outputs:  # it passes, or its numbers are not what is wrong
@@ -320,13 +339,15 @@ def grade_again(case: Case, result: Result, dtype: str, condition: float) -> Gra
 TWICE = "answers differently when asked twice"
 
 
-def grade_twice(backend: Any, case: Case, dtype: Any, always: bool) -> Result:
+def grade_twice(
+    backend: "Backend", case: Case, dtype: str = "float64", always: bool = False
+) -> Result:
     """Return the verdict on one answer; if its numbers are wrong, or `always`, ask again and compare."""
-    answer = call_safely(backend, case, dtype)
+    answer = backend.answer(case, dtype)
     result = grade(answer, case, dtype)
     if answer.outputs is None or not (result.outputs or (always and result.status == PASSED)):
         return result
-    again = call_safely(backend, case, dtype)
+    again = backend.answer(case, dtype)
     if result.status == PASSED == grade(again, case, dtype).status:
         return result
     first, second = (numbers_of(x.outputs or {}, case, dtype) for x in (answer, again))
@@ -353,7 +374,7 @@ def grade_all(
                 case.name, case.tag, FAILED, reason="was not asked: no time is left (--limit)"
             )
         else:
-            result = backend.grade(case, dtype, (case.call, case.algorithm) not in seen)
+            result = grade_twice(backend, case, dtype, (case.call, case.algorithm) not in seen)
             if result.status != NOT_OFFERED:
                 seen.add((case.call, case.algorithm))
             yield result
@@ -372,9 +393,9 @@ class InProcess(NamedTuple):
     def offers(self, call: str) -> bool:
         return offers(self.backend, call)
 
-    def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
-        """Return the verdict on one case. always : ask twice even if it passes."""
-        return grade_twice(self.backend, case, dtype, always)
+    def answer(self, case: Case, dtype: str = "float64") -> Answer:
+        """Return the answer to one case."""
+        return call_safely(self.backend, case, dtype)
 
 
 # ---- in a child process ------------------------------------------------------------------------
@@ -385,8 +406,16 @@ import_backend = cache(load_backend)
 
 
 def ask_backend(name: str, method: str, *about: Any) -> Any:
-    """Return what the backend of that name answers, in the child: a backend itself cannot travel."""
-    return getattr(InProcess(import_backend(name)), method)(*about)
+    """Return what the backend of that name answers, in the child: a backend itself cannot travel.
+
+    Nor can an error of its own, which the parent could read with the backend's code alone.
+    """
+    try:
+        return getattr(InProcess(import_backend(name)), method)(*about)
+    except ConfigError:
+        raise
+    except Exception as error:  # a backend may change what the suite in its process rests on
+        raise RuntimeError(f"the suite beside it raised {first_line(error)}") from None
 
 
 class BackendProcess(SubprocessRunner):
@@ -413,11 +442,9 @@ class BackendProcess(SubprocessRunner):
             return self.call(ask_backend, self.name, method, *about, timeout=self.timeout)
         except TimeoutError as error:
             raise ChildProcessError(f"{error} (--timeout)") from None
-        except ChildProcessError:
-            raise
-        except Exception as error:  # a backend may change what the suite in its process rests on
+        except Exception as error:
             self.kill()
-            raise ChildProcessError(f"the suite beside it raised {first_line(error)}") from None
+            raise ChildProcessError(str(error)) from None
 
     def offers(self, call: str) -> bool:
         try:
@@ -425,13 +452,13 @@ class BackendProcess(SubprocessRunner):
         except ChildProcessError:  # the first case says so
             return True
 
-    def grade(self, case: Case, dtype: str = "float64", always: bool = False) -> Result:
-        """Return the verdict on one case. always : ask twice even if it passes."""
+    def answer(self, case: Case, dtype: str = "float64") -> Answer:
+        """Return the answer to one case, whose outputs it does not see."""
         try:
-            result: Result = self.ask("grade", case, dtype, always)
-            return result
+            answer: Answer = self.ask("answer", case._replace(outputs={}), dtype)
+            return answer
         except ChildProcessError as error:
-            return Result(case.name, case.tag, FAILED, reason=str(error))
+            return Answer(error=str(error))
 
 
 Backend = InProcess | BackendProcess

@@ -77,8 +77,16 @@ def tolerance(condition: float) -> dict[str, float]:
 # ---- the answer to a case ------------------------------------------------------------------------
 
 
+class NoNumbers(NamedTuple):
+    """Stands for an output that holds no numbers. what : says what it was: "a list"."""
+
+    what: str
+
+
 def type_name(x: Any) -> str:
     """Return the name of x's type with its article."""
+    if isinstance(x, NoNumbers):
+        return x.what
     name = type(x).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
@@ -88,7 +96,9 @@ def form_error(x: Any, want: Array, dtype: Any) -> str:
     if isinstance(x, bool | int | float) and want.ndim == 0:
         return "" if np.isfinite(x) else f"is {x}"
     if not isinstance(x, np.ndarray | np.generic):
-        return f"is {type_name(x)}, expected a {'NumPy array' if want.ndim else 'number'}"
+        return (
+            f"is {type_name(x)}, expected a {'NumPy array of numbers' if want.ndim else 'number'}"
+        )
     if x.shape != want.shape:
         return f"has shape {x.shape}, expected {want.shape}"
     if x.dtype.kind not in "biuf":

@@ -121,11 +121,13 @@ def raising(error):
         (GRAD, lambda g, inputs: g * np.nan, "holds NaN or infinity"),
         (GRAD, lambda g, inputs: list(g), "is a list, expected a NumPy array"),
         (GRAD, lambda g, inputs: g.astype(complex), "is complex128, expected float64"),
-        (GRAD, lambda g, inputs: g.astype(str), "expected float64"),
+        (GRAD, lambda g, inputs: g.astype(str), "is an array of <U32, expected a NumPy array"),
+        (GRAD, lambda g, inputs: g.astype(object), "is an array of object, expected a NumPy array"),
         (GRAD, lambda g, inputs: None, "is a NoneType"),
         (GRAD, lambda g, inputs: {"other": g}, "is missing"),
         (GRAD, mutate, "its inputs were changed"),
         (LOSS, lambda x, inputs: [x], "is a list, expected a number"),
+        (LOSS, lambda x, inputs: 10**400, "is an int, expected a number"),
         (
             BY_NAME["round-fedavg-mlp"],
             lambda out, inputs: {"w": out},
@@ -210,10 +212,78 @@ def test_a_backend_that_hangs_or_dies_costs_one_case():
         assert process.timeout == 90.0
         for case in LOSS + BY_NAME["dissimilarity-mlp"] + LOSS + GRAD + LOSS:
             process.timeout = 0.5 if case.call == "dissimilarity" else 90.0
-            results.append(process.grade(case))
+            results.append(suite.grade_twice(process, case))
     assert [result.status for result in results] == [PASSED, FAILED, PASSED, FAILED, PASSED]
     assert "no answer after 0.5 s" in results[1].reason
     assert "the process died" in results[3].reason
+
+
+INVASIVE = """
+import numpy as np
+from fedref.conformance import suite
+from fedref.conformance.backends.reference import LOOP
+from fedref.judge import compare
+
+class Own:
+    pass
+
+class Error(Exception):
+    pass
+
+def fail(*a):
+    raise Error("mine")
+
+def loss(*a, **k):
+    return LOOP.loss(*a, **k)
+
+def hvp(model, w, v, D):
+    np.array_equal = lambda *a, **k: True
+    v[:] = LOOP.hvp(model, w, v, D)
+    return v.copy()
+
+def dissimilarity(model, w, clients):
+    return {"B": Own(), "variance": np.array([Own()])}
+
+gradients = []
+
+def grad(*a, **k):
+    if not gradients:
+        gradients.append(LOOP.grad(*a, **k))
+    for name in ("abs", "max", "isfinite", "add", "subtract", "longdouble"):
+        setattr(np, name, lambda *a, **k: 0.0)
+    compare.difference = suite.difference = lambda *a: 0.0
+    suite.grade = suite.grade_twice = lambda *a: suite.Result("", "", "passed")
+    return gradients[0] + 1
+
+def meta_gradient(*a, **k):
+    suite.settings_and_bytes = fail
+"""
+
+
+def test_what_a_backend_changes_in_its_process_changes_no_verdict(tmp_path, monkeypatch):
+    """The parent compares, and reads nothing that would need the backend's own code."""
+    (tmp_path / "invasive.py").write_text(INVASIVE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = {
+        "loss-mlp": "",
+        "hvp-mlp": "its inputs were changed: work on copies",
+        "dissimilarity-mlp": "is an Own, expected a number",
+        "grad-mlp": "",
+        "meta-per-fedavg-hf-mlp": "raised Error: mine (invasive.py:",
+        "loss-svm": "the suite beside it raised Error: mine",  # which ends the process
+        "loss-logistic": "",
+    }
+    with suite.BackendProcess("invasive", timeout=90.0) as process:
+        results = {name: suite.grade_twice(process, *BY_NAME[name], always=True) for name in said}
+    assert "invasive" not in sys.modules
+    for name, result in results.items():
+        assert result.reason.startswith(said[name])
+    assert [name for name, r in results.items() if r.status == PASSED] == [
+        "loss-mlp",
+        "loss-logistic",
+    ]
+    assert results["grad-mlp"].error > 0.1
 
 
 @pytest.mark.usefixtures("breaks")
