@@ -250,6 +250,50 @@ def json_to_a_full_pipe():
     return end
 
 
+#: What becomes of the folder D while a run writes to it, and what is told of it.
+REPLACED = {
+    "emptied": (
+        "os.rename('D', 'E'); os.mkdir('D')",  # the other worker may write just now
+        r"D: .fedref-run is gone|D/checkpoints/.*No such file",
+    ),
+    "moved": ("os.rename('D', 'E')", r"D: .fedref-run is gone"),
+    "removed": ("shutil.rmtree('D')", r"D: .fedref-run is gone"),
+    "without config.toml": ("os.unlink('D/config.toml')", r"D: config.toml is gone"),
+    "another run's": ("os.rename('D', 'E'); os.rename('F', 'D')", r"D: is another folder than"),
+}
+
+
+def replace_folder(change, *words):
+    """Run into D, which is changed in the first round of the second unit, if there is a file `go`."""
+    text = ALGORITHM.format(factor=1) + "    def finish(self, *given):\n"
+    text += (
+        "        import os, shutil\n        if os.path.exists('go'):\n            os.unlink('go')\n"
+    )
+    text += f"            {change}\n        return super().finish(*given)\n"
+    Path("in_the_way.py").write_text(text)
+    algorithms = {"fedavg": {}, "mine": {"algorithm": "in_the_way:Mine", "lr": 0.5}}
+    path = write(Path("t.toml"), document(algorithms=algorithms))
+    assert main("run", path, "-q", "-o", "F") == 0
+    Path("go").touch()
+    end = finish("run", path, "-o", "D", "-q", "--checkpoint-every", "0", *words)
+    if "unlink('D" in change:
+        return end
+    left, marked = [*Path("D").glob("*")], Path("D/.fedref-run").exists()
+    assert not left or marked
+    assert Path("D").exists() == ("mkdir" in change or marked)
+    if marked:
+        assert contents(Path("D"))["config.toml"]
+        assert not [*Path("D").rglob("*.new")]
+    return end
+
+
+FAULTS += [
+    pytest.param(partial(replace_folder, change, *words), told, 2, id=" ".join([name, *words]))
+    for name, (change, told) in REPLACED.items()
+    for words in ([], ["--workers", "2"])[: 1 + (name == "emptied")]
+]  # fmt: skip
+
+
 # ---- numbers that are too large ------------------------------------------------------------------
 
 

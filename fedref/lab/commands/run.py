@@ -166,6 +166,7 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
         run_directory.resumable(directory),
         ExitStack() as stack,
     ):
+        (directory / run_directory.MARK).touch()  # a copy may lack it
         if differs := compare_environment(directory):
             say(f"{directory}: {differs}")
         progress = report_on(experiment, how, stack)
@@ -185,8 +186,6 @@ def complete(
     stack: ExitStack, changed_code: bool = False,
 ) -> int:  # fmt: skip
     """Complete all units, draw the curves, print the table; return the exit code."""
-    from fedref.lab import plots  # matplotlib is slow to import
-
     path = out.absolute()  # an algorithm may change the working directory
     before = run_directory.times_of_saving(path)
     done = execute(
@@ -194,7 +193,7 @@ def complete(
         threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
     )  # fmt: skip
     stack.close()
-    plots.save(plots.curves(done.table()), path / "curves.png")
+    done.draw(path)
     if not how.silent:
         files = f"{out}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")

@@ -267,11 +267,13 @@ def work_on(place: int) -> Any:
     ((work, units, shared),) = WORKER
     shared.pids[place] = os.getpid()
     try:
-        result = run_single_threaded(work, units[place], partial(shared.rounds.__setitem__, place))
+        try:
+            tell = partial(shared.rounds.__setitem__, place)
+            return run_single_threaded(work, units[place], tell)
+        finally:
+            shared.pids[place] = 0  # also after an error: `end_unit` interrupts no other work
     except KeyboardInterrupt:
         os._exit(1)  # nobody waits for the rest
-    shared.pids[place] = 0
-    return result
 
 
 def end_unit(number: int, frame: Any) -> None:

@@ -366,6 +366,12 @@ class Run(NamedTuple):
         for name, content in files.items():
             write_atomically(directory / name, content)
 
+    def draw(self, directory: Path) -> None:
+        """Write curves.png."""
+        picture = plots.curves(self.table())
+        run_directory.require_run(directory)
+        plots.save(picture, directory / "curves.png")
+
     def _repr_html_(self) -> str:
         """Return the table, its note and the curves as HTML, for a notebook."""
 

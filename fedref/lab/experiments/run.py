@@ -11,11 +11,9 @@ from contextlib import closing, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import make_folder, write_atomically
 from fedref.boundary.values import Bounds, Entry, quote
 from fedref.lab.datasets import manifest_of, write_manifest
 from fedref.lab.experiments import run_directory
@@ -113,11 +111,13 @@ def complete_elsewhere(
     how : None: there is no directory to save in. Else no file is returned.
     """
     messages: list[str] = []
-    with nullcontext("") if how else TemporaryDirectory(prefix="fedref-") as folder:
-        options = how or Options(Path(folder), every=inf)
+    with nullcontext() if how else run_directory.temporary_directory() as folder:
+        if folder:
+            run_directory.make_folders(folder, [unit])
+        options = how or Options(folder, every=inf)
         for record in complete_unit(unit, loader, options, Progress(message=messages.append)):
             tell(rounds_done(unit, record))
-        paths = () if how else sorted(Path(folder).glob("*/*.ckpt"))
+        paths = sorted(folder.glob("*/*.ckpt")) if folder else ()
         return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
 
 
@@ -149,8 +149,7 @@ def complete_units(
             for name, content in files.items():
                 path = Path(place or "") / name
                 with run_directory.disk_errors(path.parent):
-                    make_folder(path.parent)
-                    write_atomically(path, content)
+                    run_directory.write_below(Path(place or ""), path, lambda: content)
             for text in messages:
                 progress.message(text)
             progress.elsewhere({unit.number: unit.experiment.rounds + 1})
@@ -195,8 +194,10 @@ def execute(
         progress.phase("training")
         if directory is not None:
             run_directory.refuse_other_units(directory, work)
-        with TemporaryDirectory(prefix="fedref-") if shared else nullcontext() as folder:
-            place = Path(folder) if folder else directory
+        with run_directory.temporary_directory() if shared else nullcontext() as folder:
+            place = folder or directory
+            if place is not None:
+                run_directory.make_folders(place, work)
             how = Options(place, every, changed_code, engine)
             records = []
             for record in complete_units(work, loader, how, progress, workers, executor):
@@ -205,6 +206,7 @@ def execute(
                 )
         run = Run(experiment, work, records, directory, note_on_scales(first))
         if directory is not None:
+            run_directory.require_run(directory)
             write_manifest(manifest_of(first.whole), directory / "split.json")
             run.write(directory)
             run_directory.remove_partial_files(directory)

@@ -10,10 +10,12 @@ curves.png.
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedref.algorithm import State
@@ -42,6 +44,8 @@ WRITTEN = (
     "config.toml", "environment.json", "split.json", "metrics.csv", "clients.csv", "summary.md",
     "summary.csv", "curves.png", "parameters",
 )  # fmt: skip
+#: Without these, a folder is no longer the one of a run that goes on.
+REQUIRED = (MARK, "config.toml")
 
 
 class ResumableError(FedrefError):
@@ -163,6 +167,29 @@ def owner_of(folder: int) -> str:
     return "another run"
 
 
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Own a run directory that is removed at the end."""
+    with TemporaryDirectory(prefix="fedref-") as folder, hold_directory(Path(folder)):
+        for name in REQUIRED:
+            (Path(folder) / name).touch()
+        yield Path(folder)
+
+
+def require_run(directory: Path) -> None:
+    """Refuse to write where the run's folder no longer is: it may be moved, emptied or replaced."""
+    wrong = [f"{name} is gone" for name in REQUIRED if not (directory / name).is_file()]
+    held = HELD - {-1}  # none in a worker process
+    if held and not wrong:
+        place = os.stat(directory)
+        own = any(os.path.samestat(place, os.fstat(folder)) for folder in held)
+        wrong = ["is another folder than at the start"] * (not own)
+    if wrong:
+        raise ResumableError(
+            f"{directory}: {wrong[0]}; expected the run's folder in its place until the run ends"
+        )
+
+
 # ---- beginning -----------------------------------------------------------------------------------
 
 
@@ -176,7 +203,6 @@ def begin_run(experiment: Experiment, out: Path, say: Say = lambda text: None) -
         if begun and (differs := compare_environment(out)):
             say(f"{out}: {differs}")
         with resumable(out):
-            make_folder(out / "checkpoints")
             (out / MARK).touch()
             sync_folder(out)
             if not begun:
@@ -215,6 +241,14 @@ def new_directory(name: str) -> Path:
                 path.mkdir()
                 break
     return path
+
+
+def make_folders(directory: Path, work: list[Unit]) -> None:
+    """Make the folders of what units save. Later none is made: the place may be another's by then."""
+    require_run(directory)
+    make_folder(directory / "checkpoints")
+    if any(unit.experiment.keep_parameters for unit in work):
+        make_folder(directory / "parameters")
 
 
 def refuse_other_units(directory: Path, work: list[Unit]) -> None:
@@ -257,10 +291,11 @@ def read_tree(path: Path, code: bool = True) -> Any:
         return checkpoint.loads(file.read(), str(path), code)
 
 
-def write_tree(path: Path, value: Any) -> None:
-    make_folder(path.parent)
+def write_below(directory: Path, path: Path, content: Callable[[], bytes]) -> None:
+    """Write a file in a folder of the run directory."""
+    require_run(directory)
     with WRITING:  # an interrupt waits for both
-        write_atomically(path, checkpoint.dumps(value))
+        write_atomically(path, content())
 
 
 def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
@@ -278,7 +313,8 @@ def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None
 
 
 def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
-    write_tree(record_path(directory, unit), record._replace(seal=seal))
+    content = partial(checkpoint.dumps, record._replace(seal=seal))
+    write_below(directory, record_path(directory, unit), content)
 
 
 def load_begun(
@@ -310,7 +346,8 @@ def keep_state(directory: Path, unit: Unit, record: Record) -> None:
     every = unit.experiment.keep_parameters
     if every and (record.round % every == 0 or record.status != "running"):
         kept = unit.file, record.round, record.state
-        write_tree(state_path(directory, unit, record.round), kept)
+        content = partial(checkpoint.dumps, kept)
+        write_below(directory, state_path(directory, unit, record.round), content)
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:

@@ -20,7 +20,6 @@ from fedref.algorithm import AnyAlgorithm, ClientResult, State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
-from fedref.lab import plots
 from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment, stamp
@@ -295,5 +294,5 @@ def serve(
 
         progress = progress or Progress(message=say)
         done = execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
-        plots.save(plots.curves(done.table()), out / "curves.png")
+        done.draw(out)
     return done
