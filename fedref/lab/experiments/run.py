@@ -149,7 +149,7 @@ def complete_units(
             for name, content in files.items():
                 path = Path(place or "") / name
                 with run_directory.disk_errors(path.parent):
-                    run_directory.write_below(Path(place or ""), path, lambda: content)
+                    run_directory.write_below(Path(place or ""), path, content)
             for text in messages:
                 progress.message(text)
             progress.elsewhere({unit.number: unit.experiment.rounds + 1})

@@ -10,9 +10,8 @@ curves.png.
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -291,11 +290,10 @@ def read_tree(path: Path, code: bool = True) -> Any:
         return checkpoint.loads(file.read(), str(path), code)
 
 
-def write_below(directory: Path, path: Path, content: Callable[[], bytes]) -> None:
+def write_below(directory: Path, path: Path, content: bytes) -> None:
     """Write a file in a folder of the run directory."""
     require_run(directory)
-    with WRITING:  # an interrupt waits for both
-        write_atomically(path, content())
+    write_atomically(path, content)
 
 
 def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
@@ -313,8 +311,9 @@ def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None
 
 
 def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
-    content = partial(checkpoint.dumps, record._replace(seal=seal))
-    write_below(directory, record_path(directory, unit), content)
+    with WRITING:  # an interrupt waits for both
+        content = checkpoint.dumps(record._replace(seal=seal))
+        write_below(directory, record_path(directory, unit), content)
 
 
 def load_begun(
@@ -346,8 +345,9 @@ def keep_state(directory: Path, unit: Unit, record: Record) -> None:
     every = unit.experiment.keep_parameters
     if every and (record.round % every == 0 or record.status != "running"):
         kept = unit.file, record.round, record.state
-        content = partial(checkpoint.dumps, kept)
-        write_below(directory, state_path(directory, unit, record.round), content)
+        with WRITING:
+            content = checkpoint.dumps(kept)
+            write_below(directory, state_path(directory, unit, record.round), content)
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:
