@@ -10,6 +10,7 @@ from fedref.boundary.values import Bounds, schema
 from fedref.lab import datasets
 from fedref.lab.commands.command_line import parse_setting
 from fedref.lab.datasets import describe, manifest, manifest_of, rules, sources
+from fedref.lab.datasets.formats import recipes
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader
 from fedref.rounds.federation import Source
@@ -24,7 +25,8 @@ your own data
   .csv, .tsv   a header; column y (or label, class, target); client and test if you
                have them; every other column is a feature and holds numbers;
                other names: --set data.label=outcome --set data.client=hospital
-  .json        LEAF's format
+  .json        LEAF's format: rows of numbers, windows of characters, or tweets
+  .svm         svmlight's text (LIBSVM's), also without a suffix as a9a
   folder       of idx files or of LEAF files
   Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
   table of both is printed and kept in the split's manifest. Other numbers are real
@@ -32,15 +34,9 @@ your own data
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
   with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
 
-other formats become a .npz (with client=..., where rows have one)
-  Parquet      import numpy as np, pandas as pd
-               table = pd.read_parquet("data.parquet")
-               np.savez("data.npz", X=table.drop(columns="y").to_numpy(float), y=table["y"])
-  images       import numpy as np; from pathlib import Path; from PIL import Image
-               files = sorted(Path("images").glob("*/*.*"))  # LABEL/NAME.png, all of one size
-               X = np.stack([np.asarray(Image.open(f)) for f in files])
-               np.savez("data.npz", X=X, y=np.array([f.parent.name for f in files]))
+other formats become a .npz or .csv (with client=..., where rows have one)
 """
+GROUP += recipes.all_of_them() + "\n"
 NO_CLIENTS = """\
   no column or array client, which says whose row it is: another name is given by
   --set data.client=COLUMN, and --split iid (or `fedref data rules`) divides the rows"""

@@ -14,6 +14,7 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
 LABEL_WIDTH = 40  # a longer label is cut
+MOST_CLASSES = 100_000  # of a model
 MAX_LISTED = 5  # of more missing labels, only these are listed
 MANY = 64  # columns of bytes, from which on large values look like pixels
 
@@ -85,6 +86,11 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     if source.real or (known is not None and not known):  # a model of real targets knows no labels
         return ""
     labels = source.labels.tolist()
+    if labels[-1] >= MOST_CLASSES:
+        return (
+            f"labels run from {labels[0]} to {labels[-1]}: no model has more than {MOST_CLASSES:,} classes; "
+            "number them from 0, or use words"
+        )
     if known is None:  # a range stays one: the largest label may be larger than the memory
         known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
     known = known if isinstance(known, range) else sorted(known)

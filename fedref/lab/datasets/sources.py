@@ -14,7 +14,8 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
 from fedref.boundary.values import build, literal, schema
-from fedref.lab.datasets.formats import idx, leaf, mat, npz, tables
+from fedref.lab.datasets import texts
+from fedref.lab.datasets.formats import idx, leaf, mat, npz, recipes, svmlight, tables
 from fedref.lab.datasets.formats.arrays import Raw, source_of
 from fedref.lab.datasets.registry import SOURCES
 from fedref.rounds.federation import Federation, Source
@@ -235,18 +236,18 @@ def fetch_file(name: str, hash: str, addresses: Sequence[str], folder: Path) -> 
 
 FOLDERS: tuple[tuple[Callable[[Path], object], Callable[[Path], Raw]], ...] = (
     (idx.folder_holds_images, idx.read),
-    (leaf.folder_holds_json, leaf.read),
+    (leaf.folder_holds_json, texts.read_leaf),
 )
 SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".npz": npz.read,
-    ".json": leaf.read,
+    ".json": texts.read_leaf,
     ".mat": mat.read,
     ".csv": tables.read,
     ".tsv": tables.read,
-}
+} | dict.fromkeys((".svm", ".libsvm", ".svmlight"), svmlight.read)
 EXPECTED = (
-    "a file .npz, .csv, .tsv or .json, or a folder of idx or LEAF files; `fedref data --help` says how "
-    "Parquet or images become one"
+    "a file .npz, .csv, .tsv, .json or .svm, or a folder of idx or LEAF files; `fedref data --help` says "
+    "how others become one"
 )
 
 
@@ -260,13 +261,23 @@ def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) 
         reader = next((read for holds, read in FOLDERS if holds(path)), None)
     else:
         reader = SUFFIXES.get(suffix(path))
+        if reader is None and svmlight.holds(path):
+            reader = svmlight.read
     if reader is None:
-        raise data_error(path, "is in no known format", EXPECTED)
+        raise data_error(path, "is in no known format", expected_instead(path))
     known = ("label", "client") if reader is tables.read else ()
     if odd := sorted(set(parameters) - set(known)):
         raise ConfigError(f"{name}: {unknown('key of data', odd[0], known)}")
     columns = {key: str(value) for key, value in parameters.items() if value is not None}
     return source_of(reader(path, **columns), str(path), name=name, columns=tuple(columns.items()))
+
+
+def expected_instead(path: Path) -> str:
+    """Return what would be right in the place of a file or folder: how to convert it, if that is known."""
+    recipe = recipes.SUFFIXES.get(suffix(path))
+    if path.is_dir() and any((path / "train").glob("*.npz")):
+        recipe = "PFLlib"
+    return recipes.one_line(recipe) if recipe else EXPECTED
 
 
 def suffix(path: Path) -> str:
@@ -287,7 +298,7 @@ def is_in_memory(value: Any) -> bool:
     """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
     if isinstance(value, tuple):  # of lists, arrays, or objects that NumPy can convert to arrays
         return len(value) in (2, 3) and all(
-            isinstance(x, list) or hasattr(x, "__array__") for x in value
+            isinstance(x, list) or hasattr(x, "__array__") or hasattr(x, "toarray") for x in value
         )
     named = isinstance(value, Mapping) and ("X" in value or is_by_client(value))
     return named or isinstance(value, Source | Federation) or tables.is_frame(value)

@@ -176,7 +176,11 @@ def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
 
 def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
     """Return tweets as codes of words, and their class. All unknown words share the last code."""
-    parts = leaf.read_parts(path, parse_tweets)
+    return encode_tweets(leaf.read_parts(path, parse_tweets), path, vocabulary, length)
+
+
+def encode_tweets(parts: leaf.Parts, path: Path, vocabulary: int, length: int) -> Raw:
+    """Return the tweets of all users as codes; the words of the first part alone are known."""
     trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
     known = vocabulary_of(trained, vocabulary)
     coded = [
@@ -189,3 +193,47 @@ def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
     ]  # fmt: skip
     raw = leaf.join(coded, path)
     return raw._replace(facts={**raw.facts, "vocabulary": known})
+
+
+# ---- whatever LEAF has ------------------------------------------------------------------------------
+
+
+def parse_windows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+    """Return windows of characters as codes (n, length), and the code of the character after each."""
+    for name, values, length in (("x", x, len(x[0])), ("y", y, 1)):
+        for i, text in enumerate(values):
+            if not (isinstance(text, str) and len(text) == length > 0):
+                expected = f"a string of {length or LENGTH} characters, as in all rows"
+                raise data_error(where, f"{name}[{i}] is {reprlib.repr(text)}", expected)
+    return codes("".join(x)).reshape(len(x), -1), codes("".join(y)).astype(np.int64)
+
+
+def parse_any(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+    """Return a user's rows by what the first one is: a window, a tweet, or a row of numbers."""
+    if isinstance(x[0], str):
+        return parse_windows(x, y, where)
+    tweet = isinstance(x[0], list) and len(x[0]) > TWEET_AT and isinstance(x[0][0], str)
+    return (parse_tweets if tweet else leaf.parse_rows)(x, y, where)
+
+
+#: The type of X that each kind of rows is parsed to → the kind.
+KINDS = {"u": "windows of characters", "O": "tweets", "i": "numbers", "f": "numbers"}
+
+
+def read_leaf(path: Path) -> Raw:
+    """Read LEAF's JSON of rows of numbers, of Shakespeare's windows, or of Sent140's tweets."""
+    parts = leaf.read_parts(path, parse_any)
+    kinds = {KINDS[user.X.dtype.kind]: user for _, users in parts for user in users if len(user.y)}
+    if len(kinds) > 1:
+        (one, user), (other, also) = list(kinds.items())[:2]
+        raise data_error(also.where, f"x holds {other}", f"{one}, as in {user.where}")
+    if "tweets" in kinds:
+        raw = encode_tweets(parts, path, Sent140.vocabulary, Sent140.length)
+        note = f"tweets: the {len(raw.facts['vocabulary']) - 1} most frequent words, {Sent140.length} a tweet"
+    else:
+        raw = leaf.join(parts, path)
+        note = "windows of characters: the next one is the label"
+    if "numbers" in kinds:
+        return raw
+    facts = {"vocabulary": CHARACTERS} | raw.facts
+    return raw._replace(facts=facts | {"notes": (*facts["notes"], note)})

@@ -17,6 +17,7 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.values import build, schema
 from fedref.lab.datasets import from_manifest, load, manifest_of, split, split_clients
+from fedref.lab.datasets.describe import MOST_CLASSES
 from fedref.lab.datasets.rules import with_validation
 from fedref.lab.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.lab.experiments import config, names, network_checks
@@ -30,9 +31,6 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
-
-MOST_CLASSES = 100_000
-
 
 # ---- data ----------------------------------------------------------------------------------------
 

@@ -137,7 +137,12 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
 
 
 def as_text(values: Array, where: str, what: str) -> Array:
-    """Convert Python's strings (dtype object, as in pandas) to NumPy's text; keep others."""
+    """Convert Python's strings (dtype object, as in pandas), and bytes, to NumPy's text; keep others."""
+    if values.dtype.kind == "O" and values.size and all(isinstance(x, bytes) for x in values.flat):
+        values = values.astype("S")
+    if values.dtype.kind == "S":
+        with as_data_error(where, f"UTF-8 text in {what}"):
+            return np.char.decode(values, "utf-8")
     if values.dtype.kind != "O":
         return values
     odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)
@@ -151,11 +156,33 @@ def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | N
     """Return (labels (n,) as int64, their words if y holds words), or (real targets (n,), None)."""
     y = as_text(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, where, "y")
     if y.dtype.kind == "U" and y.shape == (n,):
+        numbers = signed_numbers(y)
+        if numbers is not None:
+            return as_targets(numbers, n, where)
         with as_data_error(where, "UTF-8 text in y"):
             return encode_labels(y.tolist())
     if y.dtype.kind == "f" and y.shape == (n,) and np.isfinite(y).all() and (y % 1 != 0).any():
         return y.astype(np.float64), None
     return as_integers(y, n, where), None
+
+
+def signed_numbers(words: Array) -> Array | None:
+    """Return words such as "+1" and "-1" or "0.5" as numbers; None if there are others, or digits alone."""
+    distinct, place = np.unique(words, return_inverse=True)
+    numbers = [as_number(word) for word in distinct.tolist()]
+    if None in numbers or all(word.isdecimal() for word in distinct.tolist()):
+        return None
+    return np.array(numbers, float)[place]
+
+
+def as_number(cell: str) -> float | None:
+    """Return the number that a cell holds; None if it holds none."""
+    if "_" in cell or not cell.isascii():  # Python would read 1_000 and ١٢
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        return None
 
 
 def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:

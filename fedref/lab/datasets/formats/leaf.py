@@ -1,6 +1,7 @@
 """LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
 
-x holds rows of numbers (FEMNIST, Synthetic, Vehicle). `texts.py` reads Sent140's rows of text columns.
+x holds rows of numbers (FEMNIST, Synthetic, Vehicle). `texts.py` reads Shakespeare's strings and Sent140's
+rows of text columns. y holds whole numbers, words or real targets.
 """
 
 import reprlib
@@ -16,7 +17,14 @@ from fedref.lab.datasets.formats.arrays import Raw, require
 from fedref.models.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
+#: LEAF's script counts so many rows too many for Shakespeare's test part, where it leaves a gap.
+GAP = 79
+WORD = 200  # characters of a label: NumPy gives each as much memory as the longest
 NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
+
+
+#: The folder in which LEAF's scripts put all data before they divide them.
+ALL = "all_data"
 
 
 class User(NamedTuple):
@@ -44,19 +52,32 @@ def read_users(path: Path, parse: Parse) -> list[User]:
     odd = first_repeated(names) or min(set(names) ^ entries.keys(), default="")
     what = f"{len(names)} users, {len(entries)} user_data, {len(counts)} num_samples: {odd!r}"
     require(same, path, what, "every user once in each of them")
+    windows = any(holds_windows(entry) for entry in entries.values())
     return [
-        read_user(name, entries[name], count, f"{path}: user {name!r}", parse)
+        read_user(name, entries[name], count, f"{path}: user {name!r}", parse, GAP * windows)
         for name, count in zip(names, counts)
     ]
 
 
-def read_user(name: str, entry: Any, count: Any, where: str, parse: Parse) -> User:
-    """Return one user's entry as arrays; count : how many rows the file says that there are."""
+def holds_windows(entry: Any) -> bool:
+    """Return whether a user's rows are strings, as LEAF's Shakespeare has them."""
+    x = entry.get("x") if isinstance(entry, dict) else None
+    return isinstance(x, list) and bool(x) and isinstance(x[0], str)
+
+
+def read_user(name: str, entry: Any, count: Any, where: str, parse: Parse, more: int = 0) -> User:
+    """Return one user's entry as arrays.
+
+    count : how many rows the file says that there are, or at most `more` above that.
+    """
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise data_error(where, "x or y is missing or no list", "lists x and y")
     what = f"{len(x)} rows in x, {len(y)} in y, {reprlib.repr(count)} in num_samples"
-    require(len(x) == len(y) == count, where, what, "as many of each")
+    right = type(count) is int and len(y) <= count <= len(y) + more and count - len(y) in (0, more)
+    if not y and type(count) is int:
+        right = 0 <= count <= more
+    require(len(x) == len(y) and right, where, what, "as many of each")
     if not x:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), where)
     return User(name, *parse(x, y, where), where)
@@ -72,20 +93,38 @@ def parse_rows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
             raise data_error(where, f"x[{i}] is {reprlib.repr(row)}", expected)
     X = np.array(x)
     require(X.dtype.kind in "iuf", where, "x holds numbers too large", "numbers")
+    return X, parse_labels(y, where)
+
+
+def parse_labels(y: list[Any], where: str) -> Array:
+    """Return whole numbers, real targets or words (dtype object): (n,). Each may be a list of one."""
     labels = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
-    odd = [i for i, label in enumerate(labels) if type(label) not in NUMBERS | {bool}]
+    kinds = {str} if isinstance(labels[0], str) else NUMBERS | {bool}
+    odd = [
+        i
+        for i, x in enumerate(labels)
+        if type(x) not in kinds or (kinds == {str} and len(x) > WORD)
+    ]
     what = f"y[{odd[0]}] is {reprlib.repr(y[odd[0]])}" if odd else ""
-    require(not odd, where, what, "one number for each row in y")
-    return X, arrays.as_integers(np.array(labels), len(y), where)
+    right = f"one number for each row in y, or a word of at most {WORD} characters for each"
+    require(not odd, where, what, right)
+    if kinds == {str}:
+        return np.array(labels, object)
+    return arrays.as_targets(np.array(labels), len(y), where)[0]
 
 
 def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:
     """Return the users of one file, or of all files of a folder, with both parts if it has both."""
     files = {part: sorted((path / part).glob("*.json")) for part in ("train", "test")}
     if not all(files.values()):
+        held = [part for part, paths in files.items() if paths]
         files = {"": sorted(path.glob("*.json")) if path.is_dir() else [path]}
-        expected = "LEAF JSON files, or folders train and test of them"
-        require(files[""], path, "holds no .json file", expected)
+        files[""] = files[""] or sorted((path / ALL).glob("*.json"))
+        what = f"holds {held[0]}/*.json without the other part" if held else "holds no .json file"
+        expected = (
+            "LEAF JSON files, or folders train and test of them (or name the folder of one part)"
+        )
+        require(files[""], path, what, expected)
     parts = []
     for part, paths in files.items():
         users = [user for file in paths for user in read_users(file, parse)]
@@ -97,7 +136,7 @@ def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:
 
 
 def read(path: Path) -> Raw:
-    """Read one file or a folder of them; every user is a natural client."""
+    """Read one file or a folder of them, of rows of numbers; every user is a natural client."""
     return join(read_parts(path), path)
 
 
@@ -111,6 +150,9 @@ def join(parts: Parts, path: Path) -> Raw:
     for one in filled:
         alike = one.X.shape[1:] == first.X.shape[1:]
         require(alike, one.where, f"{one.X.shape[1]} features", expected)
+        words = {False: "numbers", True: "words"}
+        kind, kinds = (words[user.y.dtype.kind == "O"] for user in (one, first))
+        require(kind == kinds, one.where, f"labels are {kind}", f"{kinds}, as in {first.where}")
     names = list(dict.fromkeys(user.name for user in everyone))
     index = {name: k for k, name in enumerate(names)}
     found = {
@@ -120,12 +162,14 @@ def join(parts: Parts, path: Path) -> Raw:
             [index[user.name] for user in filled], [len(user.y) for user in filled]
         ),
     }
-    facts: dict[str, Any] = {"client_names": tuple(names)}
+    empty = len(names) - len({user.name for user in filled})
+    notes = (f"{empty} of {len(names)} users have no row",) if empty else ()
+    facts: dict[str, Any] = {"client_names": tuple(names), "notes": notes}
     if parts[0][0] == "train":
         facts["test_from"] = sum(len(user.y) for user in parts[0][1])
     return Raw(found, facts)
 
 
 def folder_holds_json(folder: Path) -> bool:
-    """Return whether the folder holds .json files, or a folder train of them."""
-    return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
+    """Return whether the folder holds .json files, or a folder of LEAF's names that does."""
+    return any(any((folder / name).glob("*.json")) for name in ("", "train", "test", ALL))

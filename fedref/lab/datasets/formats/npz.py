@@ -5,13 +5,14 @@ They are those of `arrays.py`, or train_images, train_labels, test_images and te
 
 import io
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from fedref.boundary.files import as_data_error, open_regular, unpacked_limit
-from fedref.lab.datasets.formats import arrays
+from fedref.lab.datasets.formats import arrays, recipes
 from fedref.lab.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
 
@@ -53,13 +54,23 @@ def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> di
 def read(path: Path) -> Raw:
     """Read an archive in either layout (see the module's docstring)."""
     with open_regular(path, EXPECTED) as stream:
-        contents = read_archive(stream, path)
+        contents = read_archive(stream, path, expected_of(stream))
     if PUBLISHED[0] not in contents:
         return Raw(contents)
     X, y, test_X, test_y = arrays.take_arrays(contents, str(path), PUBLISHED)
     with as_data_error(path, "as many labels as images in both parts"):
         parts = [(X, y, "train_labels"), (test_X, test_y, "test_labels")]
         return join([(x, arrays.as_integers(y, len(x), str(path), n)) for x, y, n in parts], path)
+
+
+def expected_of(stream: IO[bytes]) -> str:
+    """Return what an archive is expected to be; PFLlib's has one array, a pickled dictionary."""
+    expected = EXPECTED
+    with suppress(Exception):  # a damaged archive is refused by `read_archive`
+        if zipfile.ZipFile(stream).namelist() == ["data.npy"]:
+            expected = recipes.one_line("PFLlib")
+    stream.seek(0)
+    return expected
 
 
 def join(parts: list[tuple[Array, Array]], where: object) -> Raw:

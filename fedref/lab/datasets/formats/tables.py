@@ -8,6 +8,7 @@ do.
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
@@ -16,17 +17,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import DataError, unknown
+from fedref.boundary.errors import DataError, printable, unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
 from fedref.lab.datasets.formats import arrays
-from fedref.lab.datasets.formats.arrays import Raw, require
+from fedref.lab.datasets.formats.arrays import Raw, as_number, require
 from fedref.models.numerics import Array
 
 EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
     "(or label, class, target); optional columns are client and test"
 )
+MAX_LISTED = 5  # of more odd columns, only these are listed
 TARGETS = ("y", "label", "class", "target")
+#: What stands for "unknown" in tables of others.
+MISSING = {"?", "na", "n/a", "null", "none", "-", "."}
+#: Names of features, without case and punctuation, that may be meant as something else.
+ROLES = {
+    "client", "clientid", "user", "userid", "subject", "subjectid", "patient", "patientid", "device",
+    "deviceid", "site", "siteid", "writer", "writerid", "id", "index", "idx", "row", "rowid",
+    "test", "istest", "istrain", "split", "set", "subset", "partition", "fold", "kfold", "folds",
+    "weight", "weights", "sampleweight", "y", "label", "class", "target",
+}  # fmt: skip
 MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
@@ -65,12 +76,27 @@ def find_columns(
     return Columns(names, features, roles)
 
 
+def note_roles(columns: Columns) -> tuple[str, ...]:
+    """Return a note on features whose names are those of something else, if there are any."""
+    names = [columns.names[i] for i in columns.features]
+    odd = [x for x in names if re.sub("[^a-z]", "", x.lower()) in ROLES or x.startswith("Unnamed:")]
+    if not odd:
+        return ()
+    some = ", ".join(odd[:MAX_LISTED]) + ", ..." * (len(odd) > MAX_LISTED)
+    return (
+        f"taken as features: {some}; leave out what is none (a column `test` of 1 and 0 marks test rows, "
+        "data.client names the column of clients)",
+    )
+
+
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
     shown = str(cell).strip()[:40]
     expected = "a finite number (1.5) in every column but y, client and test"
-    if not shown or as_number(shown) is not None:
+    if not shown or as_number(shown) is not None or shown.lower() in MISSING:
         expected += ": fill the cell, or leave out its row"
+    elif as_number(shown.replace(",", ".", 1)) is not None:
+        expected += ", with a decimal point in the place of the comma"
     else:
         flag = f", or --set data.client={name!r}" if isinstance(where, Path) else ""
         expected += f"; a column that says whose row it is has the name client{flag}"
@@ -121,14 +147,18 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             X.append(number)
         for role, i in columns.roles.items():
             cell = row[i].strip()
-            if not cell or (role == "test" and cell.lower() not in MASK):
+            if (
+                not cell
+                or (role == "y" and cell == "?")
+                or (role == "test" and cell.lower() not in MASK)
+            ):
                 what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
                 test = "1 or true for test rows, else 0"
                 raise data_error(path, what, test if role == "test" else "a number or a word")
             cells[role].append(words.setdefault(cell, cell))
     require(lines, path, "no row below the header", EXPECTED)
     found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"notes": note_roles(columns)}
     for role, texts in cells.items():
         if role == "client":
             found[role], facts["client_names"] = arrays.encode_labels(texts)
@@ -143,16 +173,6 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
 def place_of(lines: Sequence[int], row: int = -1) -> str:
     """Return "line L (row R)" for a row; by default for the last one read."""
     return f"line {lines[row]} (row {row % len(lines)})"
-
-
-def as_number(cell: str) -> float | None:
-    """Return the number that a cell holds; None if it holds none."""
-    if "_" in cell or not cell.isascii():  # Python would read 1_000 and ١٢
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def numbers_or_words(
@@ -174,26 +194,43 @@ def numbers_or_words(
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a DataFrame, without importing pandas."""
-    return hasattr(type(value), "columns") and hasattr(type(value), "iloc")
+    """Return whether a value is a DataFrame (of pandas or polars) or an array of records."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.names is not None and value.ndim == 1
+    kind = type(value)
+    return hasattr(kind, "columns") and (hasattr(kind, "iloc") or hasattr(kind, "get_column"))
+
+
+def names_of(frame: Any) -> list[str]:
+    """Return the names of a frame's columns."""
+    named = frame.dtype.names if isinstance(frame, np.ndarray) else frame.columns
+    return [*map(str, named)]
+
+
+def column_of(frame: Any, i: int) -> Array:
+    """Return a column of a frame, by its number."""
+    if hasattr(frame, "iloc"):
+        return np.asarray(frame.iloc[:, i])
+    return np.asarray(frame[names_of(frame)[i]])
 
 
 def from_frame(frame: Any, where: str) -> Raw:
     """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
-    columns = find_columns(map(str, frame.columns), where)
-    others = {role: as_numbers(np.asarray(frame.iloc[:, i])) for role, i in columns.roles.items()}
-    return Raw({"X": frame_features(frame, columns.features, where), **others})
+    columns = find_columns(names_of(frame), where)
+    others = {role: as_numbers(column_of(frame, i)) for role, i in columns.roles.items()}
+    features = frame_features(frame, columns.features, where)
+    return Raw({"X": features, **others}, {"notes": note_roles(columns)})
 
 
 def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
     """Return some columns of a DataFrame, by their numbers, as (n, p)."""
     parts = []
     for i in features:
-        column = as_numbers(np.asarray(frame.iloc[:, i]))
+        column = as_numbers(column_of(frame, i))
         bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
         if bad.any():
             row = int(bad.argmax())
-            raise number_error(where, f"row {row}", str(frame.columns[i]), column[row])
+            raise number_error(where, f"row {row}", names_of(frame)[i], column[row])
         parts.append(column)
     return np.column_stack(parts)
 
@@ -212,10 +249,17 @@ def as_array(value: Any, where: str) -> Array:
         raise DataError(
             f"{where}: an array has masked entries; expected numbers: fill them, or drop their rows"
         )
+    if hasattr(value, "toarray"):
+        raise DataError(
+            f"{where}: is sparse, a {type(value).__name__}; expected an array: X.toarray()"
+        )
     if not is_frame(value):
         try:
             array = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{where}: {error}; expected rows of one length") from None
+        except (RuntimeError, TypeError) as error:  # torch: it requires a gradient, or is on a GPU
+            message = printable(error)
+            raise DataError(f"{where}: {message} A {type(value).__name__} is no array") from None
         return as_numbers(array.astype(object) if array.dtype.kind == "T" else array)
-    return frame_features(value, range(value.shape[1]), where)
+    return frame_features(value, range(len(names_of(value))), where)
