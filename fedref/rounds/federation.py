@@ -230,10 +230,10 @@ def _check_finite(federation: Federation) -> None:
     if federation.source.vocabulary is not None:
         _check_codes(federation, len(federation.source.vocabulary))
     for name, value in (("shift", federation.shift), ("scale", federation.scale)):
-        if not np.isfinite(value).all() or (name == "scale" and not np.all(value)):
-            raise DataError(
-                f"{name} of the features holds NaN, infinity or a scale of 0; expected numbers"
-            )
+        if not np.isfinite(value).all():
+            raise DataError(f"{name} of the features holds NaN or infinity; expected numbers")
+        if name == "scale" and np.any(np.less_equal(value, 0)):
+            raise DataError(f"scale of the features is {np.min(value):g}; expected numbers above 0")
     # the extremes tell at once whether any value is not finite, without a mask of X's size
     if X.dtype.kind != "f" or not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
         return

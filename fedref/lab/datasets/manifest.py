@@ -15,6 +15,7 @@ Any program that reads JSON can replay it. Rows count from 0 in the order of the
 import hashlib
 import json
 import os
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -141,9 +142,10 @@ def part_of(lists: list[list[int]]) -> Part:
 def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
     """Return shift or scale: one number, or one for each of p features."""
     with as_data_error(path, f"{name}: a number, or {p} of them"):
-        if np.iscomplexobj(value):
-            raise ValueError(f"{name} holds complex numbers")
-        values = np.array(value, np.float64)
+        values = np.array(value)
+        if values.dtype.kind not in "iuf":
+            raise ValueError(f"{name} holds other values than numbers")
+        values = values.astype(np.float64)
         if values.shape not in ((), (p,)):
             raise ValueError(f"{name} has shape {values.shape}")
         return values if values.ndim else float(values)
@@ -185,8 +187,16 @@ def from_manifest(
         raise data_error(path, what, "the words they were split with")
     p, clients = source.X.shape[1], manifest["clients"]
     shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
+    if not clients:
+        raise data_error(path, "it has no clients", EXPECTED)
     with as_data_error(path, "lists train and test of rows and a name for every client"):
-        held = ("train", "test", *["validation"] * ("validation" in clients[0]))
+        if odd := [client for client in clients if not isinstance(client, dict)]:
+            raise TypeError(f"client {clients.index(odd[0])} is {odd[0]!r}")
+        held = (
+            "train",
+            "test",
+            *["validation"] * any("validation" in client for client in clients),
+        )
         parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)
         unseen = manifest.get("unseen", [])
@@ -199,7 +209,23 @@ def from_manifest(
         unseen=unseen_part, unseen_names=unseen_names,
     )  # fmt: skip
     check_federation(federation, path, "a split that can be trained on")
+    require_once(federation, path)
     return federation
+
+
+def require_once(federation: Federation, path: Path) -> None:
+    """Refuse two clients of one name, and a row that a part has twice."""
+    every = Counter((*federation.names, *federation.unseen_names))
+    if twice := [name for name, count in every.items() if count > 1]:
+        raise data_error(path, f"two clients are called {twice[0]!r}", "names that differ")
+    for kind, part in federation.every_part.items():
+        rows, counts = np.unique(part.rows, return_counts=True)
+        for row in rows[counts > 1]:
+            names = federation.unseen_names if kind == "unseen" else federation.names
+            one, other, *_ = (names[k] for k in part.owners[part.rows == row])
+            also = " twice" if one == other else f" and of client {other}"
+            what = f"row {row} is a {kind} row of client {one}{also}"
+            raise data_error(path, what, "every row once")
 
 
 def check_federation(federation: Federation, path: Path, expected: str) -> None:

@@ -107,6 +107,13 @@ def sealed(**changes):
     return json.dumps(data | seal).encode()
 
 
+TWO = {"name": "a", "train": [1, 2, 3], "test": [4]}, {"name": "b", "train": [5, 6], "test": [8]}
+
+
+def with_clients(*clients):
+    return sealed(clients=list(clients))
+
+
 # ---- the table: file → message → what stands in it, or a function that makes it --------------------
 
 WRONG: dict[str, dict[str, bytes | Callable[[], bytes]]] = {
@@ -177,7 +184,27 @@ WRONG: dict[str, dict[str, bytes | Callable[[], bytes]]] = {
         "expected a split manifest": b"\xff",
         "the source digits has SHA-256": sealed(source={"name": "digits", "sha256": "0", "rows": 1}),
         "'test'; expected lists train and test": sealed(clients=[{"name": "0", "train": [1]}]),
-        "scale": sealed(scale=0),
+        "scale of the features is 0; expected numbers above 0": sealed(scale=0),
+        "scale of the features is -1; expected": sealed(scale=[16] * 63 + [-1]),
+        "shift holds other values than numbers; expected shift: a number, or 64": sealed(shift=["1"] * 64),
+        r"scale has shape \(2,\); expected scale: a number, or 64 of them": sealed(scale=[1, 2]),
+        "it has no clients; expected a split manifest": sealed(clients=[]),
+        "client 1 is 7; expected lists train and test": with_clients(TWO[0], 7),
+        "'validation'; expected lists train and test": with_clients(TWO[0], TWO[1] | {"validation": [7]}),
+        "row 1.5 is no whole number": with_clients(TWO[0], TWO[1] | {"train": [1.5]}),
+        "test rows run from 4 to 1797, expected 0 to 1796": with_clients(TWO[0], TWO[1] | {"test": [1797]}),
+        "client 1 has no training row": with_clients(TWO[0], TWO[1] | {"train": []}),
+        "two clients are called 'a'; expected names that differ":
+            with_clients(TWO[0], TWO[1] | {"name": "a"}),
+        "two clients are called '1'": with_clients(TWO[0] | {"name": "1"}, TWO[1] | {"name": "1"}),
+        "row 2 is a train row of client a twice; expected every row once":
+            with_clients(TWO[0] | {"train": [2, 1, 2]}, TWO[1]),
+        "row 4 is a test row of client a and of client b; expected every row once":
+            with_clients(TWO[0], TWO[1] | {"test": [8, 4]}),
+        "row 9 is a validation row of client a and of client b":
+            with_clients(*(client | {"validation": [9]} for client in TWO)),
+        "row 8 is a test row of client 1 and a training row of client 0":
+            with_clients(TWO[0] | {"train": [1, 8]}, TWO[1]),
         r"expected .*which stands in it: it has been changed": sealed(sha256="\x1b[2J\n"),
         "'seed' occurs twice": json.dumps(SMALL).replace("{", '{"seed": 7,', 1).encode(),
     },
