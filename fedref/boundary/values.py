@@ -89,7 +89,8 @@ class Entry(NamedTuple):
                 prefix = f"{where}: " if where else ""
                 raise ConfigError(prefix + unknown(with_dashes(self.name), result, self.words))
         elif result is None or (self.kind in (int, float) and not self.bounds.holds(result)):
-            expected = f"{KINDS[self.kind]}{self.bounds}"
+            expected = KINDS[self.kind] + str(self.bounds) * (self.kind in (int, float))
+            expected = f"one of {', '.join(self.words)}" if self.words else expected
             if self.kind is int and isinstance(value, int | float) and abs(value) >= LARGEST:
                 expected += ", below 2^63"
             raise ConfigError(f"{place} is {quote(value)}, expected {expected}")

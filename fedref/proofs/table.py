@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import tree
-from fedref.boundary.errors import ConfigError
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.checks import BOUND, Report
 from fedref.models import CNN, MLP, LinearSVM, Logistic
 from fedref.models.base import Model
@@ -106,11 +105,8 @@ def select(only: Sequence[str]) -> list[Proof]:
         whole = [tag for tag in tags if tag.lower() == wanted]
         found = whole or [tag for tag in tags if wanted and wanted in tag.lower()]
         if not found:
-            (closest,) = get_close_matches(wanted, tags, n=1, cutoff=0.0)
-            raise ConfigError(
-                f"no proof has the tag {name!r}: did you mean {closest!r}? "
-                "`fedref check` without --only lists all tags"
-            )
+            wrong = unknown("tag of a proof", name, tags)
+            raise ConfigError(f"{wrong} (`fedref check` without --only lists all tags)")
         chosen.update(found)
     return [p for p in PROOFS if p.tag in chosen or not only]
 

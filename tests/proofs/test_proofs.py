@@ -116,8 +116,10 @@ def test_select(names, tags):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("per-fedavg eq.66", "did you mean 'per-fedavg eq.6'?"),
-     ("fedmeta mml", "did you mean 'fedmeta MAML'?"), (" ", "no proof has the tag")],
+    [("per-fedavg eq.66", "did you mean 'per-fedavg eq.6' or "),
+     ("fedmeta mml", "did you mean 'fedmeta MAML' or "),
+     *((far, f"unknown tag of a proof '{far}' (`fedref check` without --only lists all tags)")
+       for far in (" ", "foo"))],
 )  # fmt: skip
 def test_an_unknown_tag_names_the_nearest_and_a_blank_one_is_not_everything(name, said):
     with pytest.raises(ConfigError, match=re.escape(said)):

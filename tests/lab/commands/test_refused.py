@@ -121,6 +121,10 @@ def test_refused(folder, monkeypatch, capsys, words, message):
 CHANGES = [
     ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
     ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
+    ({"algorithms": {"fedavg": {"weighting": 3}}},
+     "algorithms.fedavg weighting is 3, expected one of samples, uniform\n"),
+    ({"algorithms": {"fedavg": {"drop": 3}}},
+     "algorithms.fedavg drop is 3, expected true or false\n"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
     ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
