@@ -54,8 +54,13 @@ def explain_name(name: str) -> str:
     return f"{name}. {MISTAKES[name].why}" + ("" if kind == "wrong" else f" ({kind})")
 
 
-def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
-    """Return all failures, the calls that are not offered, and the summary."""
+def report_text(
+    results: Sequence[Result], cases: Sequence[Case], every: Sequence[Result] | None = None
+) -> str:
+    """Return all failures, the calls that are not offered, and the summary of `every` result.
+
+    every : the results, and those that were set apart (None: the same).
+    """
     lines = [*overview(results, cases), *list_failures(results)]
     remarks = Counter(remark for result in results for remark in result.remarks)
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
@@ -72,7 +77,7 @@ def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
         lines.append(f"no known mistake fits ({unknown} ×): begin where the first output is wrong")
     if rest := len(numbers) - unknown:
         lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
-    return "\n".join([*lines, summary(results)])
+    return "\n".join([*lines, summary(results if every is None else every)])
 
 
 #: So many failures of one cause are shown.

@@ -297,7 +297,7 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     assert said[:2] == ["fail as expected (--xfail): 1",
                         "loss-mlp-tanh: passed, but expected to fail"]  # fmt: skip
     assert not any(line.startswith("FAILED") for line in said)
-    assert said[-1].startswith("offers ")
+    assert said[-1] == "offers 2 of 3 cases (67 %); 1 of these pass (50 %)"
     assert main([*command, "--json"]) == 0
     said = capfd.readouterr().out
     found = json.loads(said)  # whatever the backend prints
@@ -312,6 +312,22 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     expected.write_text("loss-ml-tanh")
     with pytest.raises(ConfigError, match="unknown case 'loss-ml-tanh'"):
         read_patterns(expected, CASES)
+
+
+@pytest.mark.parametrize(
+    ("only", "code", "said"),
+    [
+        ("mlp-tanh", 0, "offers 2 of 3 cases (67 %); 1 of these pass (50 %)"),
+        ("grad-mlp-tanh", 1, "offers 1 of 1 cases (100 %); 0 of these pass (0 %)"),
+        ("hvp-mlp-tanh", 1, "offers 0 of 1 cases (0 %): nothing was tested"),
+    ],
+)
+@pytest.mark.usefixtures("breaks")
+def test_where_nothing_passes_no_file_of_expected_failures_makes_it_right(only, code, said, capfd):
+    Path("expected").write_text("*")
+    command = ["conformance", "breaks:Breaks", "--only", only, "--xfail", "expected"]
+    assert main(command) == code
+    assert capfd.readouterr().out.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize(

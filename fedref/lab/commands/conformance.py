@@ -67,7 +67,8 @@ def conformance(
 
         `fedref explain NAME` explains a known mistake or an equation that the report names.
 
-        exit code: 0 all that is offered passes, but for --xfail; 1 something fails; 2 wrong input
+        exit code: 0 all that is offered passes, but for --xfail; 1 something fails, or nothing passes;
+        2 wrong input
     """
     from fedref.conformance import naming, report, suite, vectors  # `fedref --help` needs none
 
@@ -99,8 +100,10 @@ def conformance(
         print(report.report_json(results, backend, dtype))
     else:
         left = {result.case for result in rest}
-        print(*expected, report.report_text(rest, [c for c in cases if c.name in left]), sep="\n")
-    return int(any(result.status == suite.FAILED for result in rest))
+        text = report.report_text(rest, [c for c in cases if c.name in left], results)
+        print(*expected, text, sep="\n")
+    failed = any(result.status == suite.FAILED for result in rest)
+    return int(failed or not any(result.status == suite.PASSED for result in results))
 
 
 def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
