@@ -28,7 +28,6 @@ from reproduce.runs import read_spec, report_names
 from reproduce.writing import duration, write_csv
 
 __all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
-PROVENANCE = ("run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit")
 Message = Callable[[str], None]
 #: The file that says that a folder of quick runs may be removed.
 MARK = ".fedref-quick"
@@ -118,7 +117,7 @@ def report(
     found = cells.Cells([*measured, *cells.derive_cells(spec, cells.Cells(measured))])
     cells.write_cells(out / "cells.csv", found)
     made = [provenance(base / run, results[run].experiment) for run in results]
-    write_csv(out / "runs.csv", PROVENANCE, made)
+    write_csv(out / "runs.csv", pages.PROVENANCE, made)
     pictures.draw_pictures(spec, results, found, out, data_dir)
     write_atomically(out / "README.md", pages.make_page(name, spec, out).encode())
     return found
@@ -131,7 +130,8 @@ def provenance(directory: Path, experiment: Experiment) -> list[str]:
     return [
         directory.name, source["name"], source["sha256"][:12],
         f"{split['rule']}, seed {split['seed']}", ", ".join(map(str, experiment.seeds)),
-        duration_of(directory), took["version"], took["commit"],
+        duration_of(directory), took["version"], took["commit"], took.get("date", ""),
+        took.get("machine", ""),
     ]  # fmt: skip
 
 

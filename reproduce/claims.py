@@ -23,6 +23,8 @@ SMALLER, LARGER = "smaller than our size", "larger than our size"
 WHOLE_NUMBERS = "clients", "samples"
 #: Of a group of rows: what they share, as the rule and how it is printed; or each field by itself.
 PARTS = ("is", "page")
+#: Why a claim whose limits allow no effect, as *within 1 point* does, counts in no total.
+NO_EFFECT = "no effect meets it"
 VERDICTS = (HOLDS, CONTRADICTED, SMALLER, LARGER, UNDECIDED, NOT_JUDGED)
 
 
@@ -80,6 +82,15 @@ class Claim(NamedTuple):
         return bool(self.quantity) and (self.above > -np.inf or self.below < np.inf)
 
     @property
+    def allows_no_effect(self) -> bool:
+        return self.is_decided and self.above < self.none < self.below
+
+    @property
+    def none(self) -> float:
+        """What no effect is: of a quotient 1."""
+        return 1.0 if self.times else 0.0
+
+    @property
     def own_size(self) -> bool:
         """Whether the size is ours, as the paper has a word alone: its text says so."""
         return "our size" in self.what
@@ -88,7 +99,8 @@ class Claim(NamedTuple):
 class Finding(NamedTuple):
     """The number of one method in one place; least : what four rows or clients are, None: counted.
 
-    pooled : the deviation over seeds, pooled over the places of the claim, and its degrees of freedom.
+    pooled : the deviation over seeds, pooled over the claim's places on the same data, and its degrees
+    of freedom.
     """
 
     place: Place
@@ -128,12 +140,11 @@ class Finding(NamedTuple):
             return HOLDS
         if claim.above - wide <= x <= claim.below + wide:
             return UNDECIDED
-        none = 1.0 if claim.times else 0.0
         if not claim.own_size:
             return CONTRADICTED
-        if claim.above < none < claim.below:  # *within 1 point* allows no effect
+        if claim.allows_no_effect:
             return LARGER
-        against = none - x if claim.above > -np.inf else x - none
+        against = claim.none - x if claim.above > -np.inf else x - claim.none
         return CONTRADICTED if against > margin else SMALLER
 
 
@@ -202,10 +213,14 @@ def claims_of(spec: Spec) -> list[Claim]:
 
 
 def claim_of(fields: Mapping[str, Any]) -> Claim:
-    """Return a row with these fields; a text is a list of one."""
+    """Return a row with these fields; a text is a list of one.
+
+    A claim that a method without any effect meets says little where it holds: it stands apart.
+    """
     lists = ("of", "to", "at", "beside", "also", "notes", "guards", "quick")
     known: dict[str, Any] = {k: as_list(v) if k in lists else v for k, v in fields.items()}
-    return Claim(**known)
+    claim = Claim(**known)
+    return claim._replace(apart=NO_EFFECT) if claim.allows_no_effect and not claim.apart else claim
 
 
 def decide_claims(spec: Spec, cells: Cells) -> list[Decision]:
@@ -227,7 +242,7 @@ def decide_claim(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Decision]:
     found = {where: [*find(claim, spec, cells, places)] for where, places in groups.items()}
     every = list(chain(*found.values()))
     for where, places in groups.items():
-        pooled = [f._replace(pooled=pool(f, every, claim.margin == "seeds")) for f in found[where]]
+        pooled = [f._replace(pooled=pool(f, every)) for f in found[where]]
         yield Decision(claim, where, pooled, why_not(claim, spec, cells, places[0]))
 
 
@@ -245,13 +260,14 @@ def find(claim: Claim, spec: Spec, cells: Cells, places: Sequence[Place]) -> Ite
             yield Finding(place, name, quantity, x, least, digits, judged)
 
 
-def pool(one: Finding, every: Sequence[Finding], apart: bool = False) -> tuple[float, int]:
-    """Return the deviation over seeds of one method, pooled over places, and its degrees of freedom.
+def pool(one: Finding, every: Sequence[Finding]) -> tuple[float, int]:
+    """Return the deviation over seeds of one method, and its degrees of freedom.
 
-    apart : over the places of its data set alone, as a loss has a scale of its own on each.
+    It is pooled over the places of the same data set alone: deviations of several data sets are not
+    alike, and a pool of them all is too wide for one and too narrow for another.
     """
-    own = [f for f in every if (f.method, f.quantity) == (one.method, one.quantity)]
-    own = [f for f in own if f.place[0] == one.place[0] or not apart]
+    kind = one.method, one.quantity, one.place[0]
+    own = [f for f in every if (f.method, f.quantity, f.place[0]) == kind]
     df = np.array([max(f.values.seeds - 1, 0) for f in own])
     sd = np.array([f.values.sd + f.rounding * (f.values.sd > 0) for f in own])
     known = (df > 0) & np.isfinite(sd)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from reproduce import claims
 from reproduce.cells import Cells, Place, fits, place_name, read_cells
 from reproduce.claims import UNDECIDED, VERDICTS, Claim, Decision, Finding, decide_claims, name_of
@@ -24,6 +25,14 @@ from reproduce.writing import Values, markdown, show_number, show_values
 
 #: So many values of a claim are listed, else the least and the largest.
 LISTED = 5
+PROVENANCE = (
+    "run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit", "date", "machine"
+)  # fmt: skip
+DATA = PAPERS.parents[1] / "data" / "README.md"
+HOW_TO_CITE = (
+    "To cite: fedref with the version and commit of the row ([CITATION.cff](../../../CITATION.cff)), "
+    "and the papers that `fedref cite` prints for its algorithms."
+)
 
 
 def make_page(name: str, spec: Spec, out: Path) -> str:
@@ -35,13 +44,52 @@ def make_page(name: str, spec: Spec, out: Path) -> str:
     parts["claims"] = claims_table(decide_claims(spec, cells))
     text = fill((PAPERS / f"{name}.md").read_text("utf-8"), parts)
     with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
-        made = markdown(list(csv.reader(file)), left=4)
-    return f"{text.rstrip()}\n\n## What made these numbers\n\n{made}\n"
+        made = list(csv.DictReader(file))
+    heads = [head for head in PROVENANCE if head != "machine"]
+    table = markdown([heads, *([row[head] for head in heads] for row in made)], left=4)
+    said = "\n".join(f"- {line}" for line in (machines(made), licences(made), HOW_TO_CITE))
+    return f"{text.rstrip()}\n\n## What made these numbers\n\n{table}\n\n{said}\n"
+
+
+def machines(made: Sequence[Mapping[str, str]]) -> str:
+    """Return the processors and versions of NumPy and BLAS of all runs, as far as they were kept."""
+    kept = {
+        text: [r["run"] for r in made if r["machine"] == text]
+        for r in made
+        if (text := r["machine"])
+    }
+    words = [f"{text} ({len(kept)} runs)" for text, kept in kept.items()]
+    lacking = sum(not row["machine"] for row in made)
+    words += [f"not kept of {lacking} of {len(made)} runs"] if lacking else []
+    return f"Processor, NumPy and its BLAS: {'; '.join(words)}. The date is that of the commit."
+
+
+def licences(made: Sequence[Mapping[str, str]]) -> str:
+    """Return the licence of each data set, as data/README.md has it."""
+    known = {}
+    for section in DATA.read_text("utf-8").split("\n## "):
+        if found := re.search(r"^- licence: (.*)", section, re.MULTILINE):
+            known |= dict.fromkeys(section.partition("\n")[0].split(", "), found[1])
+    names = dict.fromkeys(row["data"].partition("(")[0] for row in made)
+    said = "; ".join(f"{name}: {known[name]}" for name in names)
+    return f"Licences of the data ([data/README.md](../../../data/README.md)): {said}."
 
 
 def fill(text: str, parts: Mapping[str, str]) -> str:
-    """Return a text with the parts that its {names} stand for."""
+    """Return a text with the parts that its {names}, each a line of its own, stand for."""
     return re.sub(r"^\{([^}\n]+)\}$", lambda m: parts[m[1]], text, flags=re.MULTILINE)
+
+
+def fill_verdicts(text: str, judged: Mapping[str, Sequence[Decision]]) -> str:
+    """Return a text with the verdicts that {NAME: how a claim of that report begins} stand for."""
+
+    def words_of(match: re.Match[str]) -> str:
+        own = [one for one in judged[match[1]] if one.claim.what.startswith(match[2])]
+        if len({one.claim.what for one in own}) != 1:
+            raise ConfigError(f"{match[0]} is no single claim")
+        return claims.verdict_words(own, " in ")
+
+    return re.sub(r"\{([\w-]+): ([^}]+)\}", words_of, text)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -79,7 +127,8 @@ def make_table(spec: Spec, cells: Cells, wanted: Spec) -> str:
             mean = x and how.get("mean")
             text = show_number(x.mean, digits, sign) if x and mean else show_values(x, digits)
             if x and how.get("within"):
-                others = [column_value(spec, cells, p, fields[q]) for p in cells.places_at(at)]
+                same_data = [p for p in cells.places_at(at) if p[0] == place[0]]
+                others = [column_value(spec, cells, p, fields[q]) for p in same_data]
                 text = f"({text})" if is_within(x, others, cells.margin(place, "rows")) else text
             paper = paper_number(spec, place, method, q) if x else None  # of nobody else
             off = x.mean - paper if x and paper is not None else None
@@ -280,14 +329,15 @@ class Headline(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """The numbers of the method that is named, in every place that is judged."""
-        judged = [f for one in self.judged if not one.why_not for f in one.decisive]
-        return [f for f in judged if self.row["method"] in f.method]
+        """The numbers of every method that is judged, in every place that is."""
+        return [f for one in self.judged if not one.why_not for f in one.decisive]
 
     @property
     def printed(self) -> Finding:
-        """The number that is printed in the table."""
-        return next(f for f in self.findings if place_name(f.place).startswith(self.row["place"]))
+        """The number that is printed in the table: of the method and the place that the row names."""
+        place, method = self.row["place"], self.row["method"]
+        own = (f for f in self.findings if method in f.method)
+        return next(f for f in own if place_name(f.place).startswith(place))
 
     @property
     def table_row(self) -> list[str]:
@@ -301,27 +351,28 @@ def headline_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def read_headlines(out: Path) -> tuple[list[Headline], list[Decision]]:
-    """Return the headline claims, judged on OUT/NAME/cells.csv, and all judgements of their papers."""
-    found, every = list[Headline](), list[Decision]()
+def read_headlines(out: Path) -> tuple[list[Headline], dict[str, list[Decision]]]:
+    """Return the headline claims, judged on OUT/NAME/cells.csv, and all judgements of each report."""
+    found, every = list[Headline](), dict[str, list[Decision]]()
     for name, own in groupby(headline_rows(), key=lambda row: row["report"]):
         spec = read_spec(name)
         judged = decide_claims(spec, read_cells(out / name / "cells.csv"))
         for row in own:
             mine = [one for one in judged if one.claim.what.startswith(row["claim"])]
             found.append(Headline(row, spec, [j for j in mine if j.claim == mine[0].claim]))
-        every += judged
+        every[name] = judged
     return found, every
 
 
-def make_readme(found: Sequence[Headline], every: Sequence[Decision]) -> str:
-    """Return papers/README.md with its table of headline claims, and the counts of all."""
+def make_readme(found: Sequence[Headline], every: Mapping[str, Sequence[Decision]]) -> str:
+    """Return papers/README.md with its table of headline claims, its verdicts, and the counts of all."""
     rows = [["claim", "paper", "ours ±", "verdict"]]
     for title, own in groupby(found, key=lambda one: one.spec["headline"]):
         group = list(own)
         rows.append([f"{title}: [page](results/{group[0].row['report']}/README.md)", "", "", ""])
         rows += [one.table_row for one in group]
-    counted = [j for j in every if j.claim.is_decided and not j.claim.apart]
+    judged = chain.from_iterable(every.values())
+    counted = [j for j in judged if j.claim.is_decided and not j.claim.apart]
     said = f"{len(counted)} judgements: {all_verdicts(counted)}."
     parts = {"headlines": markdown(rows), "counts": said}
-    return fill((PAPERS / "README.md").read_text("utf-8"), parts)
+    return fill_verdicts(fill((PAPERS / "README.md").read_text("utf-8"), parts), every)

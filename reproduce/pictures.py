@@ -207,8 +207,9 @@ OF_CELLS = {"panels": draw_panels, "dots": draw_dots}
 
 #: Margins beyond which a dot is drawn at the edge.
 CLIP = 8.0
-COLOUR = {HOLDS: COLOURS[1], CONTRADICTED: COLOURS[2], UNDECIDED: COLOURS[4]}
+BY_OUR_SIZE = "contradicted by our size alone"
 GREY = "#909090"
+COLOUR = {HOLDS: COLOURS[1], CONTRADICTED: COLOURS[2], BY_OUR_SIZE: COLOURS[5], UNDECIDED: GREY}
 DARK = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#0d1117"),
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), "#e6edf3"),
@@ -228,18 +229,20 @@ def draw_forest(found: Sequence[Headline], path: Path, look: Mapping[str, Any]) 
             labels.append((y, one.row["text"].partition(":")[0].replace("¹", ""), "normal"))
             rows.append((y, one))
         y += 1.4
-    stand_in, printed = "data or size\nare not the paper's", "the paper's number"
+    printed = "the paper's number"
     with style.context([*STYLE, dict(look)]):
-        handles = [sign(v, **dot(c)) for v, c in {**COLOUR, stand_in: GREY}.items()]
+        handles = [sign(verdict, **dot(colour)) for verdict, colour in COLOUR.items()]
+        handles.append(sign("ring: other data", **dot(ink, ring=True)))
         figure, (axes,) = frame((1, 1), (9.2, 0.24 * y + 0.6), "", ())
         handles.append(sign(printed, **diamond(ink)))
-        figure.legend(handles=handles, loc="outside lower center", ncols=5, handlelength=1)
-        axes.axvspan(-1, 1, color=GREY, alpha=0.18, linewidth=0)
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1)
+        for edge in (-1, 1):
+            axes.axvline(edge, color=ink, linewidth=0.8, linestyle=":")
         axes.axvline(0, color=ink, linewidth=0.8)
         for at, one in rows:
             for f in one.findings:
                 x = margins_beyond(one.claim, f, f.values.mean)
-                axes.plot(x, at, **dot(colour_of(one, f)))
+                axes.plot(x, at, **dot(colour_of(one, f), stands_in(one, f)))
             if one.row["number"]:
                 x = margins_beyond(one.claim, one.printed, float(one.row["number"]))
                 axes.plot(x, at, **diamond(ink))
@@ -261,13 +264,18 @@ def margins_beyond(claim: Claim, f: Finding, x: float) -> float:
 
 
 def colour_of(one: Headline, f: Finding) -> str:
-    """Return the colour of a number's verdict; grey where data or size stand in for the paper's."""
-    stands_in = any(fits(place_name(f.place), [p]) for p in one.spec.get("data-notes", {}))
-    return GREY if stands_in or one.claim.own_size else COLOUR[f.decide(one.claim)]
+    """Return the colour of a number's verdict."""
+    return COLOUR.get(f.decide(one.claim), COLOUR[BY_OUR_SIZE])
 
 
-def dot(colour: str) -> dict[str, Any]:
-    return {"marker": "o", "markersize": 6.5, "linestyle": "none", "color": colour, "alpha": 0.85}
+def stands_in(one: Headline, f: Finding) -> bool:
+    """Return whether other data stand in for the paper's."""
+    return fits(place_name(f.place), [*one.spec.get("data-notes", {})])
+
+
+def dot(colour: str, ring: bool = False) -> dict[str, Any]:
+    look = {"marker": "o", "markersize": 6.5, "linestyle": "none", "color": colour, "alpha": 0.85}
+    return look | {"markerfacecolor": "none", "markeredgewidth": 1.5} if ring else look
 
 
 def diamond(ink: str) -> dict[str, Any]:

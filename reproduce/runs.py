@@ -6,14 +6,21 @@ run: the values in which it differs.
 
 import json
 import os
+import platform
+import re
 import subprocess
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
 
 import fedref
 from fedref.boundary.errors import ConfigError, DataError
@@ -108,7 +115,7 @@ def check_data(data: Iterable[Spec], data_dir: Path | None) -> None:
 def complete(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> Run:
     """Run what is left of an experiment, units side by side in `workers` processes.
 
-    OUT/runtime.json has {seconds, version, commit, finished}.
+    OUT/runtime.json has {seconds, version, commit, date, machine, finished}.
     """
     before, began, finished = read_runtime(out), time.monotonic(), False
     try:
@@ -121,6 +128,8 @@ def complete(experiment: Experiment, out: Path, data_dir: Path | None, workers: 
                 "seconds": round(before.get("seconds", 0.0) + time.monotonic() - began, 1),
                 "version": fedref.__version__,
                 "commit": ", ".join(dict.fromkeys(commits)),
+                "date": git(PAPERS, "show", "-s", "--format=%cs", "HEAD"),
+                "machine": describe_machine(),
                 "finished": finished,
             }
             write_atomically(out / "runtime.json", (json.dumps(took) + "\n").encode())
@@ -151,3 +160,20 @@ def git(folder: Path, *words: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def describe_machine(packages: Sequence[str] = ()) -> str:
+    """Return the processor, what NumPy and its BLAS make of it, and versions: NumPy's and of `packages`."""
+    try:
+        processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        processor = None
+    name = processor[1] if processor else platform.processor()
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    simd = extensions.get("found") or extensions["baseline"]
+    blas = {info["architecture"] for info in threadpool_info() if "architecture" in info}
+    names = "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"
+    forced = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    kernels = f"OpenBLAS for {', '.join(blas)} ({', '.join(forced) or 'chosen by itself'})"
+    versions = ", ".join(f"{p} {version(p)}" for p in ("numpy", *packages) if find_spec(p))
+    return f"{name}; instruction sets up to {simd[-1]}, {kernels}; {versions}"

@@ -30,11 +30,14 @@ class Values(NamedTuple):
 
 
 def values_of(each: Any) -> Values:
-    """Return numbers with mean and sd over seeds (divided by n − 1), of those that are finite."""
+    """Return numbers with mean and sd over seeds (divided by n − 1), of those that are finite.
+
+    The sd of a single number is not known: NaN.
+    """
     x = np.atleast_1d(np.asarray(each, float))
     there = x[np.isfinite(x)]
     mean = float(there.mean()) if there.size else np.nan
-    return Values(x, mean, float(there.std(ddof=1)) if there.size > 1 else 0.0 * mean, len(x))
+    return Values(x, mean, float(there.std(ddof=1)) if there.size > 1 else np.nan, len(x))
 
 
 def show_number(value: float | None, digits: int = 2, sign: str = "") -> str:
@@ -56,7 +59,7 @@ def show_values(x: Values | None, digits: int = 2) -> str:
     if np.isnan(x.mean):
         return "never gets there" if np.isinf(x.each).any() else "–"
     there = int(np.isfinite(x.each).sum()) if x.has_seeds else x.seeds
-    sd = f" ± {show_number(x.sd, digits)}" if there > 1 else ""
+    sd = f" ± {show_number(x.sd, digits)}" if there > 1 and not np.isnan(x.sd) else ""
     some = f" ({there} of {x.seeds} seeds)" if there < x.seeds else ""
     return show_number(x.mean, digits) + sd + some
 

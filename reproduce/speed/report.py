@@ -1,14 +1,11 @@
 """How long a round takes beside PyTorch and JAX, on one core and on all: one plan and one start."""
 
 import os
-import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.style import context
-from threadpoolctl import threadpool_info
 
 from fedref.boundary.errors import FedrefError
 from fedref.boundary.style import COLOURS, MARKERS, STYLE, frame, save
 from fedref.models.numerics import Array
+from reproduce.runs import describe_machine
 from reproduce.speed.server import PEERS, Answer, answer, parameters, start
 from reproduce.speed.workloads import NAMES
 from reproduce.writing import markdown, write_csv
@@ -62,7 +59,7 @@ def report(out: Path, quick: bool) -> dict[str, str]:
                     rows += rows_of(len(used), name, dtype, take_turns(servers, name, dtype, turns))
                     print(f"{name}, {dtype}, cores: {len(used)}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", Row._fields, rows)
-    return {"measured": write_up(rows, turns, out), "machine": describe_machine()}
+    return {"measured": write_up(rows, turns, out), "machine": describe_machine(PEERS)}
 
 
 def implementations(cores: int, quick: bool) -> list[str]:
@@ -119,23 +116,6 @@ def rows_of(cores: int, name: str, dtype: str, answers: dict[str, Array]) -> lis
 
 
 # ---- the page ------------------------------------------------------------------------------------
-
-
-def describe_machine() -> str:
-    """Return the processor, and what NumPy, its BLAS and the peers made of it."""
-    try:
-        processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        processor = None
-    name = processor[1] if processor else platform.processor()
-    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
-    simd = extensions.get("found") or extensions["baseline"]
-    blas = {info["architecture"] for info in threadpool_info() if "architecture" in info}
-    names = "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"
-    forced = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    kernels = f"OpenBLAS for {', '.join(blas)} ({', '.join(forced) or 'chosen by itself'})"
-    packages = ", ".join(f"{p} {version(p)}" for p in ("numpy", *PEERS) if find_spec(p))
-    return f"{name}; instruction sets up to {simd[-1]}, {kernels}; {packages}"
 
 
 def write_up(rows: Sequence[Row], turns: int, out: Path) -> str:

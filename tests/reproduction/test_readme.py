@@ -6,10 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from fedref.boundary.errors import ConfigError
 from reproduce import default_out
 from reproduce.cells import read_cells
-from reproduce.pages import make_readme, read_headlines
-from reproduce.pictures import GREY, colour_of, margins_beyond
+from reproduce.claims import verdict_words
+from reproduce.pages import fill_verdicts, make_readme, read_headlines
+from reproduce.pictures import BY_OUR_SIZE, COLOUR, colour_of, margins_beyond
 
 OUT = default_out()
 README = (OUT.parent / "README.md").read_text("utf-8")
@@ -78,5 +80,30 @@ def test_a_headline_is_one_claim_and_its_dots_are_on_the_side_of_their_verdicts(
         for f in one.findings:
             x, verdict = margins_beyond(one.claim, f, f.values.mean), f.decide(one.claim)
             assert (x > 1) == (verdict == "holds")  # NaN of one seed
-            if "our size" in verdict:
-                assert colour_of(one, f) == GREY
+            assert COLOUR[verdict if verdict in COLOUR else BY_OUR_SIZE] == colour_of(one, f)
+        judged = [f for j in one.judged if not j.why_not for f in j.decisive]
+        assert one.findings == judged  # a dot for each method that is judged
+    assert len({*COLOUR.values()}) == len(COLOUR)
+
+
+def test_verdicts_in_sentences_are_those_of_the_claims():
+    judged = {"r": [j for j in read_headlines(OUT)[1]["fedprox"] if j.claim.is_decided]}
+    text = fill_verdicts("a {r: FedProx converges better} b", judged)
+    assert text == f"a {verdict_words(judged['r'][:6], ' in ')} b"
+    for words in ("{r: FedProx}", "{r: nobody said so}"):
+        with pytest.raises(ConfigError, match="no single claim"):
+            fill_verdicts(words, judged)
+    intro = README.partition("<picture>")[0]
+    assert intro.count("FedProx converges") == 0
+    assert len(re.findall("holds|undecided|contradicted|larger than our size", intro)) >= 11
+
+
+def test_of_the_six_gains_of_fedprox_the_proximal_term_is_the_larger_part_in_two():
+    cells = read_cells(OUT / "fedprox" / "cells.csv")
+    both = {}
+    for base in ("FedProx, μ = 0 − FedAvg (drops stragglers)", "FedProx, μ = 1 − FedProx, μ = 0"):
+        for at in (p for p in cells.places if "IID" not in p[0] and p[1][:2] in ("50", "90")):
+            both.setdefault(at, []).append(cells.get(at, base, "average").mean)
+    assert [work < term for work, term in both.values()].count(True) == 2
+    assert len(both) == 6
+    assert "the larger part of it in four places, the proximal term in two" in README
