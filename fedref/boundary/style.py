@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.style import context
 
-from fedref.boundary.errors import ConfigError
+from fedref.boundary.errors import ConfigError, printable
 from fedref.boundary.files import write_or_raise
 
 #: Of each format, the metadata without a date: the same figure always gives the same bytes.
@@ -97,15 +97,20 @@ def frame(
     size = (panel[0] * columns + legend, max(panel[1] * rows, 0.2 * len(lines) + 0.3))
     figure = Figure(size, layout="constrained")
     if title:
-        figure.suptitle(title)
+        figure.suptitle(plain_text(title))
     if lines:
         figure.legend(handles=list(handles), loc="outside right upper")
     panels = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     return figure, list(panels.flat)
 
 
+def plain_text(text: str) -> str:
+    """Return a user's text as matplotlib draws it and XML holds it: no mathematics, no control characters."""
+    return printable(text).replace("$", r"\$")
+
+
 def wrap_label(label: str) -> str:
-    return fill(label, 34, subsequent_indent="  ", break_long_words=False)
+    return fill(plain_text(label), 34, subsequent_indent="  ", break_long_words=False)
 
 
 def sign(label: str, **look: Any) -> Line2D:

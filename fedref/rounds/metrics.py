@@ -111,4 +111,6 @@ Unless a meaning says otherwise, means are over all rows alike. A cell is empty
 if it was not evaluated in that round. Bytes, gradients, products, operations,
 and stragglers, dropped and failed clients are totals since round 0. summary.csv
 holds the printed table, unrounded: NAME and its standard deviation NAME_sd over
-the seeds (sd, n − 1; of one seed none), accuracies as shares, bytes as bytes."""
+the seeds (sd, n − 1; of one seed none), accuracies as shares, bytes as bytes.
+A text that begins with = + - @ or ' has one ' more before it in these files, so
+that no spreadsheet takes it for a formula."""

@@ -57,6 +57,8 @@ ALIASES = {"seed": "seeds", "algorithm": "algorithms", "what": "algorithms"}
 ALIASES |= {head: f"{head}.{name}" for head, name in NAME_KEYS.items()}
 #: Of these two only one has a value.
 EXCLUSIVE = {"epochs": "steps", "steps": "epochs"}
+#: The longest name and label: with the seed, the hash and the round, at most 255 bytes.
+MOST_BYTES = 180
 #: How many clients take part in a round if an experiment does not say it.
 USUAL_COHORT = 5
 
@@ -122,9 +124,14 @@ class Experiment:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds are {list(self.seeds)}, expected different integers ≥ 0")
         for word in (self.name, *self.algorithms):
-            if not word or word.startswith(".") or re.search(r"[/\\\x00-\x1f]", word):
+            if not word or word.startswith(".") or re.search(r"[/\\\x00-\x1f\ud800-\udfff]", word):
                 raise ConfigError(
-                    f"name {word!r}: expected a word that can be part of a file's name"
+                    f"name {quote(word)}: expected a word that can be part of a file's name"
+                )
+            if (size := len(word.encode())) > MOST_BYTES:
+                raise ConfigError(
+                    f"name {quote(word)} has {size} bytes as UTF-8, expected at most {MOST_BYTES}: it "
+                    "becomes part of a file's name"
                 )
         for key, values in self.sweep.items():
             if key in ("name", "algorithm", "algorithms", "seed", "seeds"):
@@ -448,6 +455,8 @@ def read_experiment(directory: Path, code: bool = True) -> Experiment:
     code : whether to import the user's own code that it names; else stand-ins hold its values.
     """
     path = directory / "config.toml"
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: no such folder, expected a run directory")
     if not path.is_file():
         raise ConfigError(
             f"{directory}: is not a run directory, expected {path}; if a run ended before it wrote "

@@ -469,14 +469,29 @@ def note_on_scales(loaded: LoadedExperiment) -> str:
 
 
 def write_csv(rows: Iterable[Row], columns: list[str], stream: IO[bytes]) -> None:
-    """Write a table as CSV: a number as the shortest text that reads back the same."""
+    """Write a table as CSV: a number as the shortest text that reads back the same.
+
+    A text that a spreadsheet would take for a formula begins with a ' more; so does one with a '.
+    """
     text = io.TextIOWrapper(stream, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(no_formula, columns))
     for row in rows:
         cells = [x.item() if isinstance(x := row.get(name), np.generic) else x for name in columns]
-        writer.writerow(["" if x is None or x != x else x for x in cells])
+        writer.writerow(["" if x is None or x != x else no_formula(x) for x in cells])
     text.detach()
+
+
+def no_formula(cell: Any) -> Any:
+    """Return a cell that no spreadsheet computes; without its first ', it reads back the same.
+
+    >>> no_formula("=1+1"), no_formula("'quoted"), no_formula(-1.0)
+    ("'=1+1", "''quoted", -1.0)
+    """
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", r"\r")  # csv would not quote it, and readers end the row there
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "'", "\t")) else cell
 
 
 def columns_help() -> str:

@@ -94,7 +94,7 @@ def column_of(name: str, table: Table, known: Mapping[str, Column] = COLUMNS) ->
     available -= {"round", "seed"}
     key = name.replace("-", "_")
     column = {**COLUMNS, **known}.get(key, Column(key.replace("_", " "), ""))
-    column = column._replace(parts=column.parts or (key,))
+    column = column._replace(title=style.plain_text(column.title), parts=column.parts or (key,))
     if not available.issuperset(column.parts):
         available |= {
             alias for alias, one in COLUMNS.items() if one.parts and available.issuperset(one.parts)
@@ -158,7 +158,8 @@ def curves(
                 wide = ends.min() > 0 and ends.max() > 20 * ends.min()
                 axes.set_xscale("log" if wide else "linear")
                 axes.set(
-                    xlabel=key.removeprefix("sweep.") + more, ylabel=f"{column.title}, last round"
+                    xlabel=style.plain_text(key.removeprefix("sweep.")) + more,
+                    ylabel=f"{column.title}, last round",
                 )
     return figure
 

@@ -39,16 +39,16 @@ def holdings(
         figure = Figure((9, 5.5), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
         usual = f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients"
-        above.set_title(title or usual, loc="left")
+        above.set_title(style.plain_text(title or usual), loc="left")
         above.stairs(both, edges, fill=True, color="#9ecae1", label="test")
         above.stairs(train, edges, fill=True, color="#2b6ca3", label="train")
         above.set_yscale("log" if both.max() > 30 * max(both.min(), 1) else "linear")
         above.set_ylabel("samples")
         looks = cycle((("-", "black"), (":", "#ff9f1c")))
         for (name, mean), (dashes, colour) in zip(means.items(), looks):
-            above.axhline(mean, color=colour, linestyle=dashes, label=name)
+            above.axhline(mean, color=colour, linestyle=dashes, label=style.plain_text(name))
         above.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
-        names = label_groups(federation.source)[0]
+        names = [*map(style.plain_text, label_groups(federation.source)[0])]
         step = -(-len(names) // MOST_NAMES)
         below.set_yticks(range(0, len(names), step), names[::step])
         image = below.imshow(

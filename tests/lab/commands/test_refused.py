@@ -33,6 +33,8 @@ def folder(tmp_path_factory):
     (folder / "torn").mkdir()
     (folder / "torn" / "config.toml").write_text("rounds = ")
     write(folder / "tiny.toml", TINY)
+    long = {"é" * 91: {"algorithm": "fedavg"}}
+    write(folder / "long.toml", document(algorithms=long))
     write(folder / "pooled.toml", document(algorithms={"centralised": {}}))
     split = {"rule": "iid", "users": 2}
     write(folder / "real.toml", document(data={"name": "real.csv"}, split=split))
@@ -41,6 +43,13 @@ def folder(tmp_path_factory):
 
 #: Words of the command, and what its one line says.
 REFUSED = [
+    # folders and names
+    *((f"{command} nowhere", "error: nowhere: no such folder, expected a run directory\n")
+      for command in ("plot", "resume")),
+    ("plot site", "site: is not a run directory, expected site/config.toml; if"),
+    ("plot run/metrics.csv", "run/metrics.csv: no such folder"),
+    ("run --dry-run --set name=" + "a" * 181, " has 181 bytes as UTF-8, expected at most 180: it"),
+    ("run long.toml --dry-run", " has 182 bytes as UTF-8, expected at most 180: it"),
     # words that are not known
     ("rum", "unknown command 'rum': did you mean 'run'? known are"),
     ("data shwo", "unknown command 'shwo': did you mean 'show'? known are list, prepare, rules, show, split"),

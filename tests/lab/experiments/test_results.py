@@ -1,6 +1,8 @@
 """Results: as arrays and tables, as they are shown, as plans, and with the parameters that were kept."""
 
 import base64
+import csv
+import io
 import re
 
 import numpy as np
@@ -10,6 +12,7 @@ from running import algorithms, contents, document, experiment, main, write
 import fedref
 from fedref.lab.experiments import unit
 from fedref.lab.experiments.loading import load_experiment
+from fedref.lab.experiments.results import write_csv
 from fedref.lab.experiments.summary import as_latex
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -275,3 +278,17 @@ def test_a_repr_is_a_line_or_so():
     many = repr(fedref.run(document(rounds=1, seeds=list(range(30)))))
     assert many.endswith(" and 22 more>")
     assert len(many) < 400
+
+
+def test_a_text_in_a_csv_is_no_formula_and_reads_back_the_same():
+    names = ["=1+1", "+1", "-x", "@SUM(A1)", "'quoted'", "\t=1", "plain", "two\nlines", 'a"b,c']
+    rows, stream = [{"=x": name, "n": -1.5} for name in names], io.BytesIO()
+    write_csv(rows, ["=x", "n"], stream)
+    text = stream.getvalue().decode()
+    head, *cells = csv.reader(io.StringIO(text, newline=""))
+    assert [cell.removeprefix("'") for cell, _ in cells] == names
+    assert (head, {n for _, n in cells}) == (["'=x", "n"], {"-1.5"})
+    assert not [cell for cell, _ in cells if cell[0] in "=+-@\t"]
+    stream = io.BytesIO()
+    write_csv([{"x": "\r=1+1", "n": 1}], ["x", "n"], stream)  # which would be a row of its own
+    assert stream.getvalue() == b"x,n\n\\r=1+1,1\n"

@@ -1,5 +1,7 @@
 """Pictures of runs: what is on them, read back from the figure; their files, and what is refused."""
 
+from xml.etree import ElementTree
+
 import matplotlib
 import numpy as np
 import pytest
@@ -205,3 +207,31 @@ def test_the_same_table_gives_the_same_bytes(tmp_path, picture, kind, start):
         plots.save(picture(table), second)
     assert first.read_bytes().startswith(start)
     assert first.read_bytes() == second.read_bytes()
+
+
+#: Names that no formula is, that XML cannot hold, or that a terminal would execute.
+HOSTILE = ["$x_$", r"\$a$ $", "a$b", "$\\frac{1}{$", "\x1b[2J$^$", "\ufffe\x85 <&>", "$$"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", ["curves", "bars", "clients"])
+def test_a_users_text_is_no_mathematics_and_no_control_character(kind, name, tmp_path):
+    """Wherever it stands: the algorithm's title, the folder, the point, the metric, the picture's title."""
+    run = made(points=[{"mu": name}, {"mu": 2}])
+    table = run.table("clients" if kind == "clients" else "metrics")
+    table["title"] = np.array([f"{title} {name}" for title in table["title"]])
+    table["algorithm"] = np.array([f"{title} {name}" for title in table["algorithm"]])
+    table[name] = np.linspace(0, 1, len(table["title"]))
+    table = plots.join_tables({name: table, "other": table})
+    options = {"against": name} if kind == "curves" else {}
+    path = tmp_path / "picture.svg"
+    metric = "accuracy" if kind == "bars" else name
+    plots.save(getattr(plots, kind)(table, metric, title=name, **options), path)
+    ElementTree.parse(path)
+
+
+def test_a_swept_key_with_a_dollar_is_the_name_of_an_axis(tmp_path):
+    key = "algorithms.$x_$.lr"
+    run = made(points=[{key: 0.1, "mu": 1}, {key: 0.2, "mu": 1}])
+    figure = draw(curves, run, "accuracy", against=key)
+    assert figure.axes[0].get_xlabel() == r"algorithms.\$x_\$.lr" + "\nbest over mu"

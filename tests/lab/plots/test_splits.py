@@ -1,5 +1,8 @@
 """A split: how many samples of each label every client holds."""
 
+from dataclasses import replace
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 
@@ -39,6 +42,14 @@ def test_a_split_is_drawn_by_main_label_and_size_with_its_means(seen, means):
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["test", "train", *means]
     assert above.get_title("left") == "nine: given, 4 clients"
     assert below.get_xlabel() == "clients by main label, then by size"
+
+
+@pytest.mark.parametrize("name", ["$x_$", "\x1b[2J$^$", "\ufffe$a$"])
+def test_names_of_data_labels_and_means_are_no_mathematics(name, tmp_path):
+    source = replace(NINE, name=name, label_names=(name, "b"))
+    for title in ("", name):
+        holdings(replace(FOUR, source=source), tmp_path / "a.svg", title, {name: 2.0})
+        ElementTree.parse(tmp_path / "a.svg")
 
 
 def test_real_targets_are_drawn_in_their_groups(seen):
