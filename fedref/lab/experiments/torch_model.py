@@ -50,12 +50,13 @@ def model_class(module: Any) -> Any:
     inputs = getattr(cls, "inputs", "numbers")
     sizes = ("features", "classes", "vocabulary")[: 3 if inputs == "codes" else 2]
     table = own | {name: (name, int) for name in sizes}
-    return make_dataclass(
+    model = make_dataclass(
         cls.__name__, [*table.values(), ("l2", float, field(default=0.0))],
         bases=(TorchModel,), frozen=True, kw_only=True,
-        namespace={"module": module, "arguments": tuple(own), "inputs": inputs,
-                   "__module__": cls.__module__},
+        namespace={"module": module, "arguments": tuple(own), "inputs": inputs},
     )  # fmt: skip
+    model.__module__ = cls.__module__  # Python 3.12 puts this module's name into what it makes
+    return model
 
 
 def new_model(module: Any) -> Any:

@@ -14,7 +14,7 @@ import fedref
 from fedref import checks, strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
-from fedref.lab.experiments import torch_model
+from fedref.lab.experiments import own_code, torch_model
 from fedref.models import MLP
 from fedref.models.batch import Batch
 from fedref.rounds import threads
@@ -148,6 +148,12 @@ class OneScore(Net):
 def test_what_no_client_can_have_alone_is_refused(model, words):
     with pytest.raises(ConfigError, match=words):
         fedref.run(algorithm="fedavg", model=model, **HOW)
+
+
+def test_it_is_the_users_own_code():
+    """So that it is examined, and its file is part of what a run is sealed with."""
+    assert type(SAME).__module__ == __name__
+    assert own_code.is_own(SAME)
 
 
 def test_an_object_cannot_be_resumed_and_complex_w_is_refused(tmp_path):
