@@ -42,7 +42,7 @@ def check(
     Im f(w + ihv)/h subtracts nothing either; both are exact to rounding, and each is compared with the other.
 
     examples
-      fedref check                                 everything, in about 20 seconds on one core
+      fedref check                                 everything, in well under a minute on one core
       fedref check --only "per-fedavg eq.6"        one equation
       fedref check --only per-fedavg "MLP tanh"    all tags that contain either
       fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,
