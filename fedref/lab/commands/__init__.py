@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone
         return BROKEN_PIPE
     except OSError as error:
-        say(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
+        say(f"error: {error.filename or 'the system says'}: {error.strerror or error}")
     return 2
 
 

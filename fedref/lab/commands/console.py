@@ -29,6 +29,16 @@ def show_progress(what: str, unit: str, **how: Any) -> Any:
     return tqdm(desc=what, unit=unit, leave=False, dynamic_ncols=True, **how)
 
 
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Let an error of writing say that it is of standard output: others have no file's name, either."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or "standard output"
+        raise
+
+
 class PrintableStream:
     """A stream that escapes control characters: names may come from anywhere."""
 
@@ -36,7 +46,12 @@ class PrintableStream:
         self.stream = stream
 
     def write(self, text: str) -> None:
-        self.stream.write("\n".join(printable(line, sys.maxsize) for line in text.split("\n")))
+        with named_errors():
+            self.stream.write("\n".join(printable(line, sys.maxsize) for line in text.split("\n")))
+
+    def flush(self) -> None:
+        with named_errors():
+            self.stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -65,7 +80,8 @@ def standard_streams() -> Iterator[None]:
         raise
     finally:
         try:
-            out.flush()
+            with named_errors():
+                out.flush()
         except OSError:
             with suppress(OSError, ValueError):  # drop the rest
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())

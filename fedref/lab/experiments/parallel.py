@@ -21,7 +21,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from multiprocessing import current_process, parent_process, resource_tracker
 from multiprocessing.connection import wait as wait_for
@@ -152,13 +152,15 @@ def run_in_workers(
                         yield unit, result
                     report({unit.number: n for unit, n in zip(begun, shared.rounds) if n})
             except BrokenProcessPool as error:
-                if not (any(shared.pids) or any(shared.rounds)):
+                # who does not react did not die by itself
+                killed = stop_processes(processes, shared)
+                ends = {exit_code(process) for process in processes if process.pid not in killed}
+                by_signal = min(ends - {-signal.SIGTERM}, default=0) < 0  # SIGTERM is the pool's
+                if not (any(shared.pids) or any(shared.rounds) or by_signal):
                     raise ResumableError(
                         "no worker process could begin: a script that calls fedref.run with workers "
                         'does so below `if __name__ == "__main__":`'
                     ) from error
-                # who does not react did not die by itself
-                killed = stop_processes(processes, shared)
                 pairs = zip(begun, shared.pids)
                 lost = {unit.name for unit, pid in pairs if pid > 0 and pid not in killed}
                 lost = lost or {"no unit"}
@@ -178,8 +180,6 @@ def worker_processes(
     """Let worker processes work on units, until the block ends; yield the calls by the units' places."""
     if getattr(current_process(), "_inheriting", False):
         sys.exit(1)  # this is a worker that imports an unguarded script: its owner says so
-    context = Spawned()
-    shared = Shared(*(context.RawArray("q", len(units)) for _ in Shared._fields))
     try:
         pickle.dumps((work, units))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -187,28 +187,68 @@ def worker_processes(
             f"workers cannot get this experiment ({error}); expected what it names at the top of a "
             "module, or workers=1"
         ) from error
-    given = available_threads(), work, units, shared
-    with signals_blocked():  # it starts Python's tracker of resources
-        pool = ProcessPoolExecutor(number, context, start_worker, given)
-    try:
-        with signals_blocked():
-            calls = {pool.submit(work_on, place): place for place in range(len(units))}
+    context = Spawned()
+    with ExitStack() as stack:
+        with signals_blocked(), start_errors():  # it starts Python's tracker of resources
+            shared = Shared(*(context.RawArray("q", len(units)) for _ in Shared._fields))
+            given = available_threads(), work, units, shared
+            pool = ProcessPoolExecutor(number, context, start_worker, given)
+            stack.callback(end_pool, pool, context.processes, shared)
+            calls = dict[Future[Any], int]()
+            for place in range(len(units)):
+                calls[submit(pool, place)] = place
         yield calls, shared, context.processes
-    finally:
-        with WRITING:  # their saving is ours
-            stop_processes(context.processes, shared)
-            pool.shutdown(cancel_futures=True)
+
+
+def submit(pool: ProcessPoolExecutor, place: int) -> Future[Any]:
+    """Submit a unit; if a process has died meanwhile, return a future that says so."""
+    try:
+        return pool.submit(work_on, place)
+    except (BrokenProcessPool, OSError) as error:
+        if getattr(error, "errno", None):  # else: "handle is closed", by the pool's own thread
+            raise
+        broken = Future[Any]()
+        broken.set_exception(BrokenProcessPool(str(error)))
+        return broken
+
+
+@contextmanager
+def start_errors() -> Iterator[None]:
+    """Turn an error of the system, which has no more files, processes or memory, into one that says so."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # a thread that cannot start is a RuntimeError
+        why = getattr(error, "strerror", None) or error
+        raise ResumableError(
+            f"worker processes cannot be started ({why}); expected fewer workers, or higher limits "
+            "of open files, processes and shared memory"
+        ) from error
+
+
+def end_pool(pool: ProcessPoolExecutor, processes: list[SpawnProcess], shared: Shared) -> None:
+    with WRITING:  # their saving is ours
+        stop_processes(processes, shared)
+        pool.shutdown(cancel_futures=True)
+
+
+def exit_code(process: SpawnProcess) -> int:
+    """Return the exit code of a process that has ended: negative if a signal has ended it."""
+    end = time.monotonic() + PATIENCE
+    while process.exitcode is None and time.monotonic() < end:
+        time.sleep(PAUSE / 10)  # the pool's thread has taken it, and not stored it yet
+    return process.exitcode or 0
 
 
 def stop_processes(processes: list[SpawnProcess], shared: Shared) -> set[int]:
     """Let units at work be saved, and end all processes; kill those that do not react, and return them."""
+    processes = [process for process in processes if process.pid]  # the others could not start
     for process in processes:
         process.terminate()
     deadline, killed = time.monotonic() + PATIENCE, set[int]()
     for process in processes:
         # not is_alive() alone: the pool's thread may have taken the exit code, and not stored it yet
         ended = wait_for([process.sentinel], max(0.0, deadline - time.monotonic()))
-        if not ended and process.is_alive() and process.pid and -process.pid not in shared.pids:
+        if not ended and process.is_alive() and -process.pid not in shared.pids:
             process.kill()
             killed.add(process.pid)
     return killed

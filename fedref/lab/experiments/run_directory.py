@@ -63,12 +63,11 @@ def disk_errors(folder: Path) -> Iterator[None]:
         error = raised if isinstance(raised, OSError) else raised.__cause__
         if not isinstance(error, OSError):
             raise
-        where = error.filename or "standard output"
-        if error is not raised and path not in Path(str(where)).absolute().parents:
+        if error is not raised and path not in Path(str(error.filename)).absolute().parents:
             raise  # of data, and it says more
-        raise ResumableError(
-            f"{where}: cannot be read or written ({error.strerror or error})"
-        ) from error
+        why = error.strerror or error
+        where = f"{error.filename}: cannot be read or written ({why})"
+        raise ResumableError(where if error.filename else f"the system says: {why}") from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from running import ROOT, algorithms, contents, document, main, process, refused, wait_for, write
 
 import fedref
+from fedref.lab.experiments import parallel
 
 pytestmark = pytest.mark.usefixtures("here")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -209,6 +211,63 @@ def test_a_unit_that_kills_its_worker_twice_is_an_error_that_names_no_lost_folde
     assert re.search(line, told), told
     assert told.count("Traceback") == 2, told  # of Python's own pool, and this
     assert "resume" not in told
+
+
+def too_many(number):
+    def start(self):
+        raise OSError(number, os.strerror(number))
+
+    return start
+
+
+def no_thread(self):
+    raise RuntimeError("can't start new thread")
+
+
+def killed_at_birth(times, real=SpawnProcess.start):
+    """Return a start that kills the first processes at once."""
+    left = [*range(times)]
+
+    def start(self):
+        real(self)
+        if left:
+            left.pop()
+            os.kill(self.pid, signal.SIGKILL)
+
+    return start
+
+
+CANNOT_START = (
+    r"error: worker processes cannot be started \({}\); expected fewer workers, or higher limits"
+)
+BIRTHS = {
+    "files": (SpawnProcess, "start", too_many(errno.EMFILE), 2, CANNOT_START.format("Too many open files")),
+    "processes": (SpawnProcess, "start", too_many(errno.EAGAIN), 2, CANNOT_START.format("Resource temp.*")),
+    "shared memory": (
+        parallel.Spawned, "RawArray", lambda self, *_: too_many(errno.ENOSPC)(self), 2,
+        CANNOT_START.format("No space left on device"),
+    ),
+    "threads": (ProcessPoolExecutor, "submit", lambda self, *_: no_thread(self), 2,
+                CANNOT_START.format("can't start new thread")),
+    "killed once": (SpawnProcess, "start", killed_at_birth(1), 0, r"a worker died \(at work: no unit\)"),
+    "killed always": (SpawnProcess, "start", killed_at_birth(9), 2,
+                      r"error: worker processes died again and again \(at work: no unit\)"),
+}  # fmt: skip
+
+
+@posix
+@pytest.mark.parametrize("birth", BIRTHS)
+def test_a_worker_that_cannot_start_says_why(birth, here, capsys, monkeypatch):
+    where, name, change, code, told = BIRTHS[birth]
+    path = write(here / "t.toml", QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, change)
+        assert main("run", path, "-q", "-o", "D", "--workers", "2") == code
+    err = capsys.readouterr().err
+    assert re.search(told, err), err
+    assert "__main__" not in err
+    assert "standard output" not in err
+    assert main("resume", "D", "-q") == 0
 
 
 @posix
