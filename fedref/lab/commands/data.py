@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, schema
 from fedref.lab import datasets
-from fedref.lab.commands.command_line import parse_setting
+from fedref.lab.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.lab.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.lab.datasets.formats import recipes
 from fedref.lab.experiments import config
@@ -120,6 +121,9 @@ def show_rules() -> None:
     """List the split rules and their parameters."""
     for name, rule in rules.RULES.items():
         print(f"{name:<18}{rule.help}")
+        if rule.elsewhere:
+            text = f"elsewhere: {rule.elsewhere}"
+            print(fill(text, HELP_WIDTH, initial_indent="  ", subsequent_indent="    "))
         for entry in schema(rule).values():
             default = "(depends on the data)" if entry.default is None else entry.default
             print(f"  {entry.name} = {default}: {entry.meaning.split(';')[0]}")

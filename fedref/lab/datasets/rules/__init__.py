@@ -15,7 +15,15 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds, Entry, build
 from fedref.lab.datasets import partition
 from fedref.lab.datasets.rules.base import Rule
-from fedref.lab.datasets.rules.general import IID, Dirichlet, Natural, Quantity, Shards, reshuffle
+from fedref.lab.datasets.rules.general import (
+    IID,
+    Dirichlet,
+    DirichletMix,
+    Natural,
+    Quantity,
+    Shards,
+    reshuffle,
+)
 from fedref.lab.datasets.rules.per_fedavg import PerFedAvg
 from fedref.lab.datasets.rules.power_law import LognormalSizes, PowerLaw
 from fedref.lab.datasets.scaling import shift_and_scale, usual_scaling
@@ -48,6 +56,7 @@ RULES: dict[str, type[Rule]] = {
     "per-fedavg": PerFedAvg,
     "natural": Natural,
     "dirichlet": Dirichlet,
+    "dirichlet-mix": DirichletMix,
     "shards": Shards,
     "quantity": Quantity,
     "iid": IID,

@@ -22,7 +22,7 @@ class Rule:
     """A split rule. Its fields are its parameters; None means that the value depends on the data.
 
     help : the first line of the docstring, for users. meanings : explains the fields to users.
-    leftover : which rows are in no part, in words.
+    elsewhere : what other libraries do under this name. leftover : which rows are in no part.
     bounds, choices : the values that fields may have, see `fedref.boundary.values`.
     """
 
@@ -30,6 +30,7 @@ class Rule:
     validation: float = 0.0
 
     help: ClassVar[str]
+    elsewhere: ClassVar[str] = ""
     leftover: ClassVar[str] = "the published test part"
     bounds: ClassVar[Mapping[str, Any]] = {
         "users": (1,),

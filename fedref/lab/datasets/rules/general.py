@@ -122,7 +122,7 @@ def reshuffle(split: Parts, rng: Generator) -> Parts:
 
 @dataclass(frozen=True)
 class Dirichlet(Dealt):
-    """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Hsu et al. 2019).
+    """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Yurochkin et al. 2019).
 
     A client with fewer than min_rows rows gets random rows from clients that have more than that.
     """
@@ -131,6 +131,13 @@ class Dirichlet(Dealt):
     min_rows: int = 2
 
     streams = 3
+    elsewhere = (
+        "FedLab 1.3.0 and flwr-datasets 0.6.1 (unless self_balancing=False) give a client above the mean "
+        "size no row of a further class: the standard deviation of sizes is 52 there, 69 here (digits, 20 "
+        "clients, α = 0.1, 200 seeds). flwr-datasets and fl-data-generator 0.1.4 truncate shares, and the "
+        "last client gets the rest: 9.9 of 10 labels (3.9 here). What pfl calls by this name is "
+        "dirichlet-mix."
+    )
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
         require_rows(users, self.min_rows, rows, source)
@@ -141,6 +148,43 @@ class Dirichlet(Dealt):
         pool_of, client = np.divmod(np.arange(len(count) * users), users)
         dealt = partition.deal(pools, pool_of, client, np.concatenate(count), users)
         return even_out(dealt, self.min_rows, rng_even)
+
+
+@dataclass(frozen=True)
+class DirichletMix(Dealt):
+    """Label skew: each client draws a mix of classes from Dirichlet(α p); equal sizes (Hsu et al. 2019).
+
+    p is the data's own mix of classes. One client after the other draws a class for each of its rows. A
+    class that has run out is drawn no more, so the last clients get what is left.
+    """
+
+    alpha: float = 1.0
+
+    streams = 2
+    elsewhere = (
+        "pfl 0.6.0 takes the parameter of one class for alpha: α/C for what is α here. Both agree until a "
+        "class has run out; then pfl mixes all classes in: with 10 classes of 600 rows, 20 clients, α = 0.1 "
+        "here, 200 seeds, the last ten clients hold 4.1 labels there and 1.9 here."
+    )
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, 1, rows, source)
+        rng_order, rng_mix = streams
+        pools = partition.shuffle_clients(by_class(source, rows), rng_order)
+        sizes = np.diff(np.arange(users + 1) * len(rows) // users)
+        left, prior = pools.sizes.copy(), pools.sizes / len(rows)
+        count = np.zeros((users, len(left)), np.int64)
+        for k, n in enumerate(sizes.tolist()):
+            mix = rng_mix.dirichlet(self.alpha * prior)
+            while (wanting := n - count[k].sum()) > 0:
+                share = np.where(left > 0, mix, 0)
+                if not share.sum() > 0:  # none of its classes has a row left
+                    share = left
+                drawn = np.minimum(rng_mix.multinomial(wanting, share / share.sum()), left)
+                count[k] += drawn
+                left -= drawn
+        client, pool = np.divmod(np.arange(count.size), len(left))
+        return partition.deal(pools, pool, client, count.ravel(), users)
 
 
 def even_out(part: Part, least: int, rng: Generator) -> Part:

@@ -100,6 +100,23 @@ def quantity(rows, users, rng_deal, rng_share, alpha, min_rows, **_):
     return [order[a:b] for a, b in pairwise(ends)]
 
 
+def dirichlet_mix(rows, users, rng_order, rng_mix, alpha, source, **_):
+    pools = shuffle_each(by_class(source, rows), rng_order)
+    prior, held = [len(pool) / len(rows) for pool in pools], []
+    for k in range(users):
+        n = (k + 1) * len(rows) // users - k * len(rows) // users
+        mix, count = rng_mix.dirichlet([alpha * p for p in prior]).tolist(), [0] * 4
+        while sum(count) < n:
+            left = [len(pool) - c for pool, c in zip(pools, count)]
+            share = [m if rest else 0.0 for m, rest in zip(mix, left)]
+            share = share if sum(share) else left
+            drawn = rng_mix.multinomial(n - sum(count), [s / sum(share) for s in share]).tolist()
+            count = [c + min(d, rest) for c, d, rest in zip(count, drawn, left)]
+        held.append(join(pool[:c] for pool, c in zip(pools, count)))
+        pools = [pool[c:] for pool, c in zip(pools, count)]
+    return held
+
+
 def dealt(deal, streams):
     def divide_rows(source, rng, pool, train_fraction, users, **given):
         *draw, rng_cut = rng.spawn(streams + 1)
@@ -170,6 +187,7 @@ def per_fedavg(source, rng, users, a, a_test, train_fraction, **_):
 
 LOOPS = {
     "natural": natural, "iid": dealt(iid, 1), "dirichlet": dealt(dirichlet, 3),
+    "dirichlet-mix": dealt(dirichlet_mix, 2),
     "shards": dealt(shards, 1), "quantity": dealt(quantity, 2), "per-fedavg": per_fedavg,
     "fedprox-femnist": dealt(lognormal_sizes, 2),
     **dict.fromkeys(("power-law", "fedprox-mnist", "cifar10-powerlaw"), dealt(power_law, 1)),
@@ -231,6 +249,17 @@ PINNED: list[tuple[str, dict[str, Any], int | None, str]] = [
         1 15 36 23 | 21 | 9 28
         24 10 19 38 30 0 | 31 | 11 39
         29 26 4 14 | 16 | 2 6"""),
+    ("dirichlet-mix", {"alpha": 1.0, "users": 5}, None, """
+        12 37 27 17 33 | 20 | 32 5
+        1 23 39 30 26 | 16 | 10 29
+        8 18 22 15 4 | 25 | 2 14
+        21 38 19 31 9 | 13 | 34 3
+        0 11 6 35 28 | 36 | 24 7"""),
+    ("dirichlet-mix", {"alpha": 0.001}, None, """
+        12 34 38 0 11 6 | 24 | 21 19 31
+        23 39 29 2 14 4 | 10 | 30 16 26
+        37 27 17 20 33 1 | 9 | 32 5 15
+        8 25 22 13 3 7 | 36 | 18 35 28"""),
     ("shards", {"shards": 3}, None, """
         6 11 31 1 5 9 | 0 | 24 34 38
         3 7 35 36 26 29 | 30 39 | 8 25 28

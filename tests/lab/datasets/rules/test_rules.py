@@ -304,6 +304,21 @@ def test_many_clients_take_time_in_proportion(rule, many):
     assert split_seconds(rule, many, 20 * many) < 40 * few + 0.1
 
 
+@pytest.mark.parametrize("alpha", [0.1, 2.0])
+def test_a_client_s_mix_of_classes_is_a_dirichlet_draw_around_the_data_s_own(alpha):
+    """Of the first client, whom no class has run out for: E q = p, E Σq² = Σ p(αp + 1)/(α + 1)."""
+    p, n = np.array([0.5, 0.3, 0.2]), 60
+    source = made(np.repeat(np.arange(3), (1200 * p).astype(int)))
+    draws = [split("dirichlet-mix", source, s, users=20, alpha=alpha) for s in range(200)]
+    assert {tuple(histogram(one).sum(0)) for one in draws} == {(n,) * 20}
+    share = np.array([histogram(one)[:, 0] / n for one in draws])
+    square = (p * (alpha * p + 1)).sum() / (alpha + 1)
+    wanted = [*p, 1 / n + (1 - 1 / n) * square]  # a multinomial draw of n rows adds its variance
+    found = np.column_stack([share, (share**2).sum(1)])
+    error = found.std(0, ddof=1) / np.sqrt(200)
+    assert (np.abs(found.mean(0) - wanted) < 3.5 * error).all()
+
+
 # ---- clients without a training row ---------------------------------------------------------------
 
 CLIENT, TEST = np.repeat([*"abcd"], [4, 3, 3, 1]), np.array([0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1])
