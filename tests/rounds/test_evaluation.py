@@ -116,6 +116,10 @@ def test_every_row_of_an_unseen_client_is_adapted_to_or_tested_once_whatever_par
         assert (got.n_test + got.n_train).tolist() == (plain.train.sizes + plain.test.sizes)[
             who
         ].tolist()
+        others = evaluate_unseen(
+            algorithm, model, state, federation, who[1:], support=0.5, seed=0
+        )  # which row is tested depends on no other client
+        assert same(list(others), [x[1:] for x in got])
         if not algorithm.adapts_on:  # one model for all rows: the sums tell which rows they were
             sums = got.n_test * got.test_loss + np.nan_to_num(got.n_train * got.train_loss)
             rows = [np.append(plain.train.rows_of(k), plain.test.rows_of(k)) for k in who]

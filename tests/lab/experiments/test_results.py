@@ -107,6 +107,14 @@ def test_the_choice_is_by_the_last_round_the_mean_over_seeds_and_of_what_is_done
         assert run._replace(records=records).best().units[-1].title == "fedprox (mu=2.0)"
 
 
+def test_a_row_of_the_summary_says_how_many_seeds_it_has():
+    run = swept()
+    fewer = run._replace(units=run.units[:-1], records=run.records[:-1]).summary()
+    assert [(row["seeds"], row["status"]) for row in fewer] == [(3, "done")] * 3 + [
+        (2, "stopped (0 of 1)")
+    ]
+
+
 def test_a_table_for_a_paper_as_text_data_frame_and_latex():
     pytest.importorskip("pandas")
     run = swept()
@@ -186,7 +194,10 @@ def test_features_of_very_different_sizes_are_noted_with_the_scaling_that_helps(
 def test_a_training_loss_that_ends_larger_than_it_began_is_noted_and_points_have_python_s_names():
     run = fedref.run(document(sweep={"batch-size": [3, 5]}), lr=1e9)
     assert str(run).count(": a smaller step size may help.") == 2
-    assert "a smaller step size" not in str(fedref.run(document()))
+    recovers = fedref.run(document())
+    assert "a smaller step size" not in str(recovers)
+    recovers.records[0].rows[1]["train_loss"] = 1e9
+    assert "a smaller step size" not in str(recovers)
     one, other = (run.curve("fedavg", "train_loss", batch_size=size)[1] for size in (3, 5))
     np.testing.assert_array_equal(one, run.curve("fedavg", "train_loss", **{"batch-size": 3})[1])
     assert not np.array_equal(one, other)

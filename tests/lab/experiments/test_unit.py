@@ -9,6 +9,7 @@ from running import algorithms, contents, document, experiment, main, play, writ
 
 import fedref
 from fedref.algorithms import ALGORITHMS
+from fedref.lab.datasets import split_clients
 from fedref.lab.experiments import loading as settings
 from fedref.lab.experiments import results
 from fedref.lab.experiments import unit as units
@@ -187,6 +188,10 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     setting = settings.load_experiment(made)
     whole, tested = setting.unseen
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
+    drawn = split_clients(20, 6)  # for training, for validation, unseen
+    np.testing.assert_equal([setting.validation_clients, tested], drawn[1:])
+    for rows, k in enumerate(drawn[0]):
+        assert np.array_equal(setting.federation.train.rows_of(rows), whole.train.rows_of(k))
     kept_back = np.concatenate([setting.validation_clients, tested])
     assert len(set(kept_back.tolist())) == 4
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)

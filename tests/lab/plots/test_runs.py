@@ -74,7 +74,9 @@ def test_an_axis_of_bytes_is_the_mean_over_seeds_of_the_rounds_that_every_seed_h
         for seed, (end, each) in enumerate(zip(ends, sent))
     ))  # fmt: skip
     run.records[2].rows[0].pop("accuracy")  # not evaluated there
-    (axes,) = draw(curves, run, "accuracy", against="bytes").axes
+    figure = draw(curves, run, "accuracy", against="bytes")
+    assert legend(figure)[:2] == ["fedavg", "diverged"]  # one seed did
+    (axes,) = figure.axes
     line = axes.lines[0]
     assert line.get_xdata() == pytest.approx([3, 6])  # rounds 1 and 2
     assert line.get_ydata() == pytest.approx([20, 30])
@@ -166,7 +168,10 @@ def test_clients_are_a_histogram_for_each_algorithm():
     assert heights == pytest.approx({0: 25, 50: 25, 90: 12.5, 100: 37.5})
     assert "after round 3" in figure.get_supxlabel()
     run = made(["fedavg"], (0,))
-    run.records[0].scores[0].accuracy[:3] = np.nan  # clients without test rows
+    first = run.records[0].scores[0]
+    run.records[0].rounds.insert(0, 0)  # an earlier evaluation is not drawn
+    run.records[0].scores.insert(0, first._replace(accuracy=np.full(4, 0.25)))
+    run.records[0].scores[1].accuracy[:3] = np.nan  # clients without test rows
     assert "mean 90.0, sd, n − 1: 0.0" in draw(clients, run).axes[0].get_title()
 
 
