@@ -67,12 +67,12 @@ from numpy.linalg import norm
 # ---- 1. A function and its derivatives -----------------------------------------------------------
 
 
-def gradient(f, x):
+def gradient(f, x, kind=None):
     """Return ∇f(x) for a number f(x), x real or complex: f(x + ε) = f(x) + ∇f(x) ε, where ε² = 0.
     One pass of such dual numbers through f takes all directions at once (section 18)."""
     if isinstance(x, Dual):
         return gradient_of_dual(f, x)
-    y = f(Dual(x, np.eye(x.size).reshape(*x.shape, x.size), object()))
+    y = f((kind or Dual)(x, np.eye(x.size).reshape(*x.shape, x.size), object()))
     if np.shape(value(y)):
         raise ValueError(f"a gradient is that of a number: f(x) has shape {np.shape(value(y))}")
     return y.b.reshape(x.shape) if isinstance(y, Dual) else np.zeros(x.shape)
@@ -877,16 +877,21 @@ def run_toy():
 class Dual(NDArrayOperatorsMixin):
     """a + bε, where ε² = 0, so that f(a + bε) = f(a) + f′(a) b ε, for real and for complex a.
     a : an array of any shape; slope : b, (*a.shape, n), along n directions; None : not to be used.
-    seed : the call of `gradient` that chose them. What is not in RULES raises TypeError."""
+    seed : the call of `gradient` that chose them. What is not in `rules` raises TypeError."""
+
+    rules: Any  # RULES, below; a subclass may have more
 
     def __init__(self, a, slope, seed):
         self.a, self.slope, self.seed = a, slope, seed
+
+    def like(self, a, slope):
+        return type(self)(a, slope, self.seed)
 
     shape = property(lambda x: np.shape(x.a))
     ndim = property(lambda x: np.ndim(x.a))
     size = property(lambda x: np.size(x.a))
     dtype = property(lambda x: x.a.dtype)
-    real = property(lambda x: Dual(x.a.real, None, x.seed))
+    real = property(lambda x: x.like(x.a.real, None))
     T = property(lambda x: np.transpose(x))
 
     @property
@@ -904,12 +909,12 @@ class Dual(NDArrayOperatorsMixin):
     def __getitem__(self, i):
         index = i if isinstance(i, tuple) else (i,)
         rest = (slice(None),) * any(one is Ellipsis for one in index)
-        return Dual(self.a[i], self.b[(*index, *rest)], self.seed)
+        return self.like(self.a[i], self.b[(*index, *rest)])
 
     def __getattr__(self, name):  # z.sum(0) is np.sum(z, 0)
-        if name.startswith("_") or getattr(np, name, None) not in RULES:
-            raise AttributeError(no_rule(f".{name}"))
-        return partial(RULES[getattr(np, name)], self)
+        if name.startswith("_") or getattr(np, name, None) not in self.rules:
+            raise AttributeError(self.no_rule(f".{name}"))
+        return partial(self.rules[getattr(np, name)], self)
 
     def refuse(self, *_, **__):
         raise TypeError("a dual number is no float, and no entry of an array: write np.exp for "
@@ -920,19 +925,20 @@ class Dual(NDArrayOperatorsMixin):
     def __array_ufunc__(self, f, method, *xs, **options):
         if "out" in options:
             raise TypeError("dual numbers do not change in place: write z = z + x for z += x")
-        if f not in RULES or method != "__call__" or options:
-            raise TypeError(no_rule(f"np.{f.__name__}" + f".{method}" * (method != "__call__")))
-        return RULES[f](*xs)
+        if f not in self.rules or method != "__call__" or options:
+            raise TypeError(
+                self.no_rule(f"np.{f.__name__}" + f".{method}" * (method != "__call__"))
+            )
+        return self.rules[f](*xs)
 
     def __array_function__(self, f, types, xs, options):
-        if f not in RULES:
-            raise TypeError(no_rule(f"np.{f.__name__}"))
-        return RULES[f](*xs, **options)
+        if f not in self.rules:
+            raise TypeError(self.no_rule(f"np.{f.__name__}"))
+        return self.rules[f](*xs, **options)
 
-
-def no_rule(name):
-    known = ", ".join(sorted({f.__name__ for f in RULES}))
-    return f"dual numbers have no rule for {name}; they have some for {known}"
+    def no_rule(self, name):
+        known = ", ".join(sorted({f.__name__ for f in self.rules}))
+        return f"dual numbers have no rule for {name}; they have some for {known}"
 
 
 def value(x):
@@ -941,13 +947,13 @@ def value(x):
 
 def dual(y, xs, slope):
     """Return y with the slope Σ_j slope(j, x_j) over the dual numbers x_j among xs."""
-    seeds = {x.seed for x in xs if isinstance(x, Dual)}
+    seeds = {x.seed: x for x in xs if isinstance(x, Dual)}
     if len(seeds) > 1:
         raise TypeError(
             "the function of a gradient uses the variable of another gradient around it"
         )
     b = sum(slope(j, x) for j, x in enumerate(xs) if isinstance(x, Dual))
-    return Dual(y, np.broadcast_to(b, (*np.shape(y), b.shape[-1])), seeds.pop())
+    return seeds.popitem()[1].like(y, np.broadcast_to(b, (*np.shape(y), b.shape[-1])))
 
 
 def gradient_of_dual(f, x):
@@ -955,8 +961,8 @@ def gradient_of_dual(f, x):
     if np.iscomplexobj(x.a):
         raise TypeError("a third derivative: the gradient of a gradient takes real numbers alone")
     steps = 1e-200j * np.eye(x.size).reshape(x.size, *x.shape)
-    H = [np.imag(gradient(f, x.a + step)).ravel() / 1e-200 for step in steps]  # its rows
-    return Dual(gradient(f, x.a), (H @ x.b.reshape(x.size, -1)).reshape(x.b.shape), x.seed)
+    H = [np.imag(gradient(f, x.a + step, type(x))).ravel() / 1e-200 for step in steps]  # its rows
+    return x.like(gradient(f, x.a, type(x)), (H @ x.b.reshape(x.size, -1)).reshape(x.b.shape))
 
 
 def elementwise_rule(f, slopes):
@@ -978,7 +984,7 @@ def compare(f, *xs):
 def product(u, v):
     a, b = value(u), value(v)
     if np.ndim(b) > 2:
-        raise TypeError(no_rule("@ with more than a matrix on its right"))
+        raise TypeError("dual numbers have no rule for @ with more than a matrix on its right")
 
     def slope(j, x):
         if j:
@@ -991,22 +997,22 @@ def product(u, v):
 
 def add_up(x, axis=None, keepdims=False):
     axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis) % x.ndim)
-    return Dual(np.sum(x.a, axes, keepdims=keepdims), x.b.sum(axes, keepdims=keepdims), x.seed)
+    return x.like(np.sum(x.a, axes, keepdims=keepdims), x.b.sum(axes, keepdims=keepdims))
 
 
 def reshape(x, *shape):
     a = x.a.reshape(*shape)
-    return Dual(a, x.b.reshape(*a.shape, x.b.shape[-1]), x.seed)
+    return x.like(a, x.b.reshape(*a.shape, x.b.shape[-1]))
 
 
 def transpose(x, *axes):
     axes = np.reshape(axes, -1).astype(int) if axes else np.arange(x.ndim)[::-1]
-    return Dual(x.a.transpose(*axes), x.b.transpose(*axes, x.ndim), x.seed)
+    return x.like(x.a.transpose(*axes), x.b.transpose(*axes, x.ndim))
 
 
 def split(x, at, axis=0):
     pairs = zip(np.split(x.a, at, axis), np.split(x.b, at, axis % x.ndim))
-    return [Dual(a, b, x.seed) for a, b in pairs]
+    return [x.like(a, b) for a, b in pairs]
 
 
 def join(f, xs, axis=0):
@@ -1041,6 +1047,7 @@ RULES: Any = {
     np.stack: partial(join, np.stack), np.concatenate: partial(join, np.concatenate),
     np.argmax: lambda x, axis=None: x.a.real.argmax(axis), np.ndim: lambda x: x.ndim,
 }  # fmt: skip
+Dual.rules = RULES
 
 
 if __name__ == "__main__":

@@ -159,10 +159,10 @@ def plans(roles: Sequence[str], sizes: Sequence[int], round: int = 0) -> Strateg
 
 @st.composite
 def traces(
-    draw: Draw, algorithm: Any = None, model: Any = None, *, clients: int = 3, rounds: int = 3,
-    kinks: bool = False,
+    draw: Draw, algorithm: Any = None, model: Any = None, *, clients: int | Sequence[int] = 3,
+    rounds: int = 3, kinks: bool = False,
 ) -> Trace:  # fmt: skip
-    """Draw 1 to `rounds` rounds of 1 to `clients` clients.
+    """Draw 1 to `rounds` rounds of 1 to `clients` clients, or of as many as one of `clients` says.
 
     algorithm, model : one, or a strategy for one; default: any of fedref's. kinks : also draw rounds
     that cross a kink or a threshold, and states that are rounding alone.

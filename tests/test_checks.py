@@ -1,18 +1,26 @@
 """The checks must pass what is right, and above all fail what is wrong."""
 
 import re
+import subprocess
+import sys
 from functools import partial
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import sparse, special
 
-from fedref import checks, spec, strategies
+from fedref import checks, proofs, spec, strategies
 from fedref.algorithm import Server
+from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.conformance.sources import NumPySource, draw_trace
+from fedref.judge.answer import BY_SAMPLES, RUNS, name_state, settings
 from fedref.models import Logistic
 from fedref.models.batch import Batch
+from fedref.proofs import Setting
 
 A = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, -1.0], [0.0, -1.0, 1.0]])
 W = np.array([0.3, -1.2, 0.7])
@@ -233,6 +241,23 @@ def test_nan_in_a_derivative_fails(place):
 # ---- dual numbers ------------------------------------------------------------------------------------
 
 M = np.random.default_rng(1).normal(size=(3, 4))
+
+
+def in_place(w):
+    """Views of one array are changed, as NumPy changes them."""
+    z, s = w * w, w.sum()
+    z += w
+    z[1:] *= 2
+    z.reshape(2, 2)[0] -= w[2:]
+    z[0], z[[1, 1, 2]] = z[1] * z[2], 0.5
+    u = np.zeros_like(z, shape=(3, 4))
+    u[1], u[..., 2] = z, w[:3]
+    np.copyto(u, z, where=w.real < 0)
+    s *= z[3]
+    return (u**3).sum() * s
+
+
+#: By name: a loss in NumPy's functions, and, where that is not analytic, the same by analytic ones.
 LOSSES = {
     "abs": lambda w: np.abs(w).sum() + abs(w[0]) ** 3,
     "maximum": lambda w: np.maximum(w, 0.1).sum() ** 2,
@@ -247,8 +272,57 @@ LOSSES = {
     "logaddexp": lambda w: np.logaddexp(w[0], w[1] * w[2]) + np.logaddexp(0, w).sum(),
     "power": lambda w: (2**w).sum() + (np.square(w) ** w).sum() + (w**-2).sum(),
     "max of rows": lambda w: w.reshape(2, 2).max(1).sum() ** 3 + w.min() ** 3,
+    "amax amin": lambda w: np.amax(w * w) * np.amin(w),
     "cumsum outer": lambda w: (np.cumsum(w) ** 3).sum() + (np.outer(w, w) ** 2).sum(),
+    "take squeeze": lambda w: (np.take(w, [0, 2]) * np.squeeze(w[None, :2])).sum() ** 2,
+    "inner ravel": lambda w: np.inner(w, w) * (np.ravel(w.reshape(2, 2)) ** 3).sum(),
+    "along axis": lambda w: (np.take_along_axis(w, w.real.argmax()[None], 0) ** 3).sum(),
+    "windows": lambda w: (sliding_window_view(w, 2) ** 3).sum() * (np.expand_dims(w, 0) ** 2).sum(),
+    "sign": lambda w: (np.sign(w) * w**3).sum() + np.where((w == 5) | (w != 5), w, 0).sum() ** 2,
+    "positive": lambda w: (np.positive(w) ** 3).sum(),
+    "moveaxis": lambda w: (np.moveaxis(w.reshape(1, 2, 2), 0, -1)[1, :, 0] ** 3).sum(),
+    "in place": in_place,
+    "var std": lambda w: np.var(w) * np.std(w.reshape(2, 2), 0).sum() + w.var(ddof=1) ** 2,
+    "vdot": lambda w: np.vdot(w, w * w),
+}
+if hasattr(np, "vecmat"):
+    LOSSES |= {
+        "vecdot": lambda w: np.vecdot(w, w * w),
+        "vecmat": lambda w: (np.vecmat(w, np.outer(w, w)) ** 2).sum(),
+        "matvec": lambda w: (np.matvec(M, w) ** 3).sum(),
+    }
+#: What NumPy computes of complex numbers by |w| or conjugates, or compares.
+NOT_ANALYTIC = {
+    "abs", "maximum", "minimum", "clip", "norm", "logaddexp", "max of rows", "amax amin", "sign", "var std",
+    "vdot", "vecdot", "vecmat",
 }  # fmt: skip
+
+
+def test_each_rule_has_a_loss():
+    used = set()
+
+    class Spy(dict):
+        def __getitem__(self, f):
+            used.add(f)
+            return super().__getitem__(f)
+
+    class Watched(checks.DualNumber):
+        rules = Spy(checks.DualNumber.rules)
+
+    for f in LOSSES.values():
+        spec.gradient(f, np.array([0.7, -1.1, 0.9, 1.6]), Watched)
+    own = {f for f in checks.DualNumber.rules if f not in spec.RULES}
+    assert own - used == {np.empty_like}  # as zeros_like
+
+
+def test_no_import_changes_a_rule():
+    """Each of the specification's rules has a proof; a loss of your own has more."""
+    code = (
+        "from fedref import spec\nfew = dict(spec.RULES)\nimport fedref.checks, fedref.strategies\n"
+    )
+    subprocess.run([sys.executable, "-c", f"{code}assert spec.RULES == few"], check=True)
+    with pytest.raises(TypeError, match=r"no rule for np\.sin"):
+        spec.gradient(lambda w: np.sin(w).sum(), W)
 
 
 def differences(f, w, v, h=1e-3):
@@ -266,14 +340,14 @@ def test_dual_numbers_differentiate_at_real_and_at_complex_points(name):
     np.testing.assert_allclose(checks.dual_hvp(f, w, v), Hv, rtol=1e-8, atol=1e-8)
     along = differences(lambda w: checks.dual_gradient(f, w), w + 0j, 1j * v) / 1j  # analytic
     np.testing.assert_allclose(along, Hv, rtol=1e-7, atol=1e-7)
-    if name not in ("abs", "maximum", "minimum", "clip", "norm", "logaddexp", "max of rows"):
+    if name not in NOT_ANALYTIC:
         np.testing.assert_allclose(g, checks.complex_step_gradient(f, w), rtol=1e-13)
 
 
 @pytest.mark.parametrize(
     ("f", "words"),
     [
-        (np.sort, "np.sort"), (np.var, "np.var"), (lambda w: np.linalg.norm(w, 1), "ord=1"),
+        (np.sort, "np.sort"), (np.prod, "np.prod"), (lambda w: np.linalg.norm(w, 1), "ord=1"),
         (lambda w: (w if w[0] else 1), "no float"), (lambda w: np.zeros(2).__iadd__(w), "z = z + x"),
     ],
 )  # fmt: skip
@@ -350,3 +424,159 @@ def test_what_can_be_seen_in_rounds_that_differ_is_told():
     source, it = NumPySource(np.random.default_rng(0)), FedAvg(lr=0.5)
     trace = draw_trace(source, it, Logistic(2, 3), rounds=1)
     assert checks.check_rounds(it, half, trace).where.endswith("; 2 × what is expected")
+
+
+def test_an_array_that_shares_memory_changes_with_its_slopes_or_not_at_all():
+    def f(w):
+        z = w * w
+        v = np.squeeze(z[None])
+        v *= 2
+        return z.sum()
+
+    with pytest.raises(ValueError, match="read-only"):
+        checks.dual_gradient(f, W)
+    w = W.copy()
+    assert checks.dual_gradient(lambda w: w.__imul__(w).sum(), w) == pytest.approx(2 * W)
+    assert w.tolist() == W.tolist()
+
+
+@pytest.mark.parametrize("name", proofs.MODELS)
+def test_dual_numbers_pass_the_loss_of_every_model(name):
+    c = Setting(proofs.MODELS[name], np.random.default_rng(0))
+    for D in (c.D, c.D1):
+        f = partial(c.model.loss, D=D)
+        for at in (c.w, c.w + 0.1j * c.vs[0]):
+            assert checks.relative_error(checks.dual_gradient(f, at), c.model.grad(at, D)) < 1e-12
+        Hv = checks.dual_hvp(f, c.w, c.vs[0])
+        assert checks.relative_error(Hv, c.model.hvp(c.w, c.vs[0], D)) < 1e-12
+
+
+# ---- by the strongest evidence -----------------------------------------------------------------------
+
+
+def narrow(w):
+    return np.asarray(w).astype(np.complex64 if np.iscomplexobj(w) else np.float32)
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+S = np.random.default_rng(0).normal(size=(6, 3))
+#: f, its gradient, its H v, and what `where` says.
+RIGHT = {
+    "norm": (lambda w: np.linalg.norm(w) ** 2 / 2, lambda w: w, lambda w, v: v, "imaginary"),
+    "var": (np.var, lambda w: 2 * (w - w.mean()) / 3, lambda w, v: 2 * (v - v.mean()) / 3, "imaginary"),
+    "Huber": (
+        lambda w: np.where(np.abs(w) < 1, w * w / 2, np.abs(w) - 0.5).sum(),
+        lambda w: np.clip(w, -1, 1), lambda w, v: v * (np.abs(w) < 1), "imaginary",
+    ),
+    "softplus": (
+        lambda w: (np.maximum(S @ w, 0) + np.log1p(np.exp(-np.abs(S @ w)))).sum(),
+        lambda w: S.T @ sigmoid(S @ w), lambda w, v: S.T @ (sigmoid(S @ w) * sigmoid(-S @ w) * (S @ v)),
+        "imaginary",
+    ),
+    "sort of |w|": (
+        lambda w: (np.sort(np.abs(w)) ** 2).sum(), lambda w: 2 * w, lambda w, v: 2 * v,
+        "no rule for np.sort): judged by differences",
+    ),
+    "float64 alone": (
+        lambda w: float(np.exp(np.array([float(x) for x in w])).sum()), lambda w: np.exp(w.real),
+        lambda w, v: np.exp(w) * v, "judged by differences",
+    ),
+    "float32": (lambda w: np.exp(narrow(w)).sum(), lambda w: np.exp(narrow(w)),
+                lambda w, v: np.exp(w) * v, ""),
+    "sparse": (
+        lambda w: ((sparse.csr_array(S) @ w) ** 2).sum() / 2, lambda w: S.T @ (S @ w),
+        lambda w, v: S.T @ (S @ v), "",
+    ),
+    "special": (special.logsumexp, special.softmax, lambda w, v: (p := special.softmax(w)) * (v - p @ v), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_derivatives_pass_and_wrong_ones_fail_whatever_f_is_written_in(name):
+    f, grad, hvp, words = RIGHT[name]
+    w = W * np.array([1.0, 1.5, 0.9])  # |w| has both sides of Huber's 1
+    report = checks.check_gradient(f, grad, w)
+    assert report.ok, report
+    assert words in report.where
+    assert bool(report.where) == bool(words)
+    report = checks.check_hvp(f, grad, hvp, w)
+    assert report.ok, report
+    for off in (lambda y: 1.01 * y, lambda y: y + np.array([0, 0, 0.02]), lambda y: 0 * y):
+        assert not checks.check_gradient(f, lambda w: off(grad(w)), w).error_ok  # noqa: B023
+        assert not checks.check_hvp(f, grad, lambda w, v: off(hvp(w, v)), w).error_ok  # noqa: B023
+
+
+def test_functions_of_tensors():
+    torch = pytest.importorskip("torch")
+
+    def loss(w):
+        return torch.exp(torch.as_tensor(w)).sum()
+
+    def grad(w):
+        x = torch.tensor(w, requires_grad=True)
+        return torch.exp(x)  # with its graph
+
+    w = W.astype(np.float64)
+    assert checks.check_gradient(loss, grad, w).ok
+    assert checks.check_gradient(lambda w: loss(w).item(), grad, w).ok
+    assert checks.check_gradient(
+        lambda w: loss(np.float32(w.real)), lambda w: grad(w).float(), w
+    ).ok
+    assert checks.check_hvp(loss, grad, lambda w, v: grad(w) * torch.as_tensor(v), w).ok
+    assert not checks.check_hvp(loss, grad, lambda w, v: grad(w), w).ok
+    assert checks.stack_equals_loop(grad, np.ones((5, 3), np.float32)).ok
+    assert not checks.stack_equals_loop(lambda w: grad(w) / len(w), np.ones((5, 3))).ok
+    for check in (
+        partial(checks.check_gradient, loss, grad),
+        partial(checks.check_hvp, loss, grad, grad),
+    ):
+        with pytest.raises(TypeError, match=r"w is a torch\.Tensor, expected a NumPy array"):
+            check(torch.ones(3))
+
+
+class Centres(Logistic):
+    """It scores rows beside the mean of all rows of the batch, as BatchNorm does."""
+
+    def logits(self, w, X):
+        return super().logits(w, X - X.mean(-2, keepdims=True))
+
+
+def test_a_model_that_mixes_rows_fails_the_padding():
+    found = strategies.smallest(
+        strategies.problems(Centres(2, 2), kinks=True),
+        lambda p: checks.check_model(p)["padding"].ok and np.any(Centres(2, 2).unpack(p.w)[0]), 50,
+    )  # fmt: skip
+    assert found is None or not np.any(np.diff(Centres(2, 2).unpack(found.w)[0], axis=1))
+
+
+# ---- the specification's own loops ---------------------------------------------------------------------
+
+
+def loop_of(it, name):
+    """Return the specification's generator, with the server's state alone."""
+    names, run = RUNS[name]
+
+    def loop(f, w, rounds):
+        h = SimpleNamespace(**vars(it), shapes=f.model.shapes)
+        h = settings(name, h, f.N, None)
+        h.train_loss = f.train_loss
+        for values in run(f, w, rounds, h):
+            yield tuple(name_state(names, values)["server"].values())[: FIELDS.get(name)]
+
+    return loop
+
+
+#: How many fields of a server's state are compared, where the loop has others, or in another order.
+FIELDS = {"apfl": 2, "fedmeta-maml": 1, "fedmeta-fomaml": 1, "fedmeta-sgd": 2, "fedmaml": 1}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in RUNS if n not in ("fedavg-update", "fedavg-meta", "centralised")]
+)
+def test_every_loop_of_the_specification_passes(name):
+    options = {"weighting": "samples"} if name in BY_SAMPLES else {}
+    it = ALGORITHMS[name](**options)
+    assert checks.check_rounds(it, loop_of(it, name), draws=12).where == ""

@@ -198,10 +198,13 @@ def federation_of(model: Model, X: Array, y: Array, offsets: Array, tests: Array
 
 
 def draw_federation(
-    source: RandomSource, model: Model, clients: int, most: int, test: int
+    source: RandomSource, model: Model, clients: int | Sequence[int], most: int, test: int
 ) -> Federation:
-    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
-    N = source.choose(up_to(clients))  # the training rows of all, then the others
+    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each.
+
+    clients : or the numbers to choose from. The training rows of all come first.
+    """
+    N = source.choose(up_to(clients) if isinstance(clients, int) else clients)
     parts = [draw_some(source, model, *size) for size in ((1, most), (0, test)) for _ in range(N)]
     X, y = (np.concatenate([D[name] for D in parts]) for name in ("X", "y"))
     ends = np.cumsum([0, *(len(D["y"]) for D in parts)])
@@ -289,8 +292,9 @@ class Trace(NamedTuple):
 
 
 def draw_trace(
-    source: RandomSource, algorithm: AnyAlgorithm, model: Model, clients: int = 3, rounds: int = 3
-) -> Trace:
+    source: RandomSource, algorithm: AnyAlgorithm, model: Model, clients: int | Sequence[int] = 3,
+    rounds: int = 3,
+) -> Trace:  # fmt: skip
     """Draw 1 to `rounds` rounds of 1 to `clients` clients of 1 to 6 rows."""
     fed = draw_federation(source, model, clients, most=6, test=0)
     sizes, turns = fed.train.sizes.tolist(), range(source.choose(up_to(rounds)))

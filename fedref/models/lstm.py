@@ -323,10 +323,10 @@ def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
     z = flatten_time(x) @ W[..., :n, :]  # the input's part of all steps at once: (..., T·B, 4H)
     z += b[..., None, :]
     a, lead = unflatten_time(z, T), z.shape[:-2]
-    c, h = (np.zeros((*lead, T + 1, B, H), z.dtype) for _ in range(2))
-    s = np.empty((*lead, T, B, H), z.dtype)
+    c, h = (np.zeros_like(z, shape=(*lead, T + 1, B, H)) for _ in range(2))
+    s = np.empty_like(z, shape=(*lead, T, B, H))
     k, one_k = gate_scales(H, z.dtype)
-    z_h = np.empty((*lead, B, 4 * H), z.dtype)
+    z_h = np.empty_like(z, shape=(*lead, B, 4 * H))
     for t in range(T):
         a_t, c_t, s_t = step(a, t), step(c, t + 1), step(s, t)
         a_t += np.matmul(step(h, t), W_h, out=z_h)  # [z] xW_x + h_{t−1}W_h + b

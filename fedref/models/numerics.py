@@ -3,7 +3,7 @@
 Each is generic in dtype (float32, float64, longdouble, complex128) and *complex-safe*: for
 z + ih with a tiny h the imaginary part is h times the derivative, so that a complex step through
 any of them is exact. Comparisons therefore look at real parts only, and nothing here takes an
-absolute value of a parameter.
+absolute value of a parameter. Dual numbers (`fedref.checks.dual_gradient`) pass through what a loss needs.
 """
 
 from collections.abc import Callable
@@ -32,6 +32,17 @@ def constant(x: float, shape: tuple[int, ...], dtype: Any) -> Array:
     return np.broadcast_to(np.asarray(x, dtype), shape)
 
 
+def real_values(z: Array) -> Array:
+    """Return z's real parts, for comparisons and for shifts that cancel: of dual numbers without slopes."""
+    real: Array = getattr(z, "a", z).real
+    return real
+
+
+def carries_slope(z: Array) -> bool:
+    """Return whether z is complex, or of dual numbers: then no maximum may choose between slopes."""
+    return not isinstance(z, np.ndarray | np.generic) or np.iscomplexobj(z)
+
+
 def exp_neg_abs(z: Array) -> Array:
     """e^(−|z|), which cannot overflow. The real part's sign tells whether |z| is z or −z."""
     return np.exp(np.where(z.real >= 0, -z, z))
@@ -50,7 +61,7 @@ def softplus(z: Array) -> Array:
 
 def logsumexp(z: Array) -> Array:
     """log Σ_c e^(z_c) over the last axis: (..., C) → (...)."""
-    top = z.real.max(-1, keepdims=True)
+    top = real_values(z).max(-1, keepdims=True)
     return np.log(np.exp(z - top).sum(-1)) + top[..., 0]
 
 
@@ -97,18 +108,18 @@ def positive_part(z: Array) -> Array:
     NumPy's maximum is many times as fast as a mask, but of complex numbers it breaks a tie of the
     real parts by the imaginary ones: at the kink the slope would depend on the direction.
     """
-    return np.where(z.real <= 0, 0, z) if np.iscomplexobj(z) else np.maximum(z, 0)
+    return np.where(z.real <= 0, 0, z) if carries_slope(z) else np.maximum(z, 0)
 
 
 def negative_part(z: Array) -> Array:
     """min(z, 0), as `positive_part`."""
-    return np.where(z.real >= 0, 0, z) if np.iscomplexobj(z) else np.minimum(z, 0)
+    return np.where(z.real >= 0, 0, z) if carries_slope(z) else np.minimum(z, 0)
 
 
 def elu(z: Array) -> Array:
     """z where z > 0, else e^z − 1."""
     negative = np.exp(negative_part(z)) - 1
-    return np.where(z.real >= 0, z, negative) if np.iscomplexobj(z) else np.maximum(z, negative)
+    return np.where(z.real >= 0, z, negative) if carries_slope(z) else np.maximum(z, negative)
 
 
 class Activation(NamedTuple):
@@ -145,7 +156,8 @@ def argmax_mask(z: Array) -> Array:
     "Largest" by the real part. Exactly one of the m is True. The maximum is therefore a masked sum,
     Σ_m argmax_mask(z)·z, and its transpose is a masked copy.
     """
-    first: Array = z.real == z.real.max(-3, keepdims=True)
+    real = real_values(z)
+    first: Array = real == real.max(-3, keepdims=True)
     earlier = first[..., 0, :, :].copy()
     for i in range(1, z.shape[-3]):
         first[..., i, :, :] &= ~earlier
