@@ -7,6 +7,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.lab.commands.console import say
 from fedref.lab.experiments.results import load_run
 from fedref.lab.experiments.unit import units
+from fedref.lab.plots.tables import Table
 
 
 def plot(
@@ -56,19 +57,22 @@ def plot(
     path = out or directories[0] / f"{kind}.png"
     plots.format_of(path)
     of = "clients" if kind == "clients" else "metrics"
-    runs = {str(directory): load_run(directory, code=False) for directory in directories}
-    for directory, run in runs.items():
-        wanted = len(units(run.experiment))
-        if missing := wanted - len(run.units):
-            say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
-    if best:
-        runs = {name: run.best() for name, run in runs.items()}
-        for name, run in runs.items():
-            held = [c for c in run.summary()[0] if c in ("validation_accuracy", "validation_loss")]
-            print(f"{name}, chosen by validation:\n{run.summary([held[0], 'final'])}\n")
-    tables = {name: run.table(of) for name, run in runs.items()}
+    tables = {str(directory): table_of(directory, of, best) for directory in directories}
     table = plots.join_tables(tables) if len(tables) > 1 else next(iter(tables.values()))
     metrics = metric.split(",") if metric else None
     how = {"against": against, "others": others} if kind == "curves" else {}
     plots.save(getattr(plots, kind)(table, metrics, title=title, **how), path)
     print(path)
+
+
+def table_of(directory: Path, of: str, best: bool) -> Table:
+    """Return the table of a run directory, all that is kept of it; print what is chosen and missing."""
+    run = load_run(directory, code=False)
+    wanted = len(units(run.experiment))
+    if missing := wanted - len(run.units):
+        say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
+    if best:
+        run = run.best()
+        held = [c for c in run.summary()[0] if c in ("validation_accuracy", "validation_loss")]
+        print(f"{directory}, chosen by validation:\n{run.summary([held[0], 'final'])}\n")
+    return run.table(of)

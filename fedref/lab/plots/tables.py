@@ -32,14 +32,26 @@ def columns_of(rows: Iterable[Row], first: Iterable[str] = ()) -> Table:
 
 def join_tables(tables: Mapping[str, Table]) -> Table:
     """Return the tables of several runs as one; each algorithm then has the name of its run, too."""
-    rows = []
+    named = []
     for name, table in tables.items():
-        for values in zip(*(column.tolist() for column in table.values())):
-            row = dict(zip(table, values))
-            point = row["title"].removeprefix(row["algorithm"]).removesuffix(")")
-            title = row["algorithm"] + (f"{point}, {name})" if point else f" ({name})")
-            rows.append(row | {"title": title, "run": name})
-    return columns_of(rows)
+        pairs = dict.fromkeys(zip(table["title"].tolist(), table["algorithm"].tolist()))
+        longer = {}
+        for title, algorithm in pairs:
+            point = title.removeprefix(algorithm).removesuffix(")")
+            longer[title] = algorithm + (f"{point}, {name})" if point else f" ({name})")
+        titles = np.array([longer[title] for title in table["title"].tolist()])
+        named.append(table | {"title": titles, "run": np.full(len(titles), name)})
+    return {column: join_columns(column, named) for column in order_columns(named, ())}
+
+
+def join_columns(name: str, tables: Iterable[Table]) -> Array:
+    """Return a column of several tables as one; where one lacks it, its cells are empty."""
+    parts = [table.get(name, np.full(len(table["title"]), np.nan)) for table in tables]
+    if len({part.dtype.kind == "U" for part in parts}) > 1:  # texts here, numbers or nothing there
+        return columns_of({name: None if x != x else x} for part in parts for x in part.tolist())[
+            name
+        ]
+    return np.concatenate(parts)
 
 
 def group_rows(table: Table) -> dict[str, dict[Any, Table]]:

@@ -240,3 +240,15 @@ def test_a_swept_key_with_a_dollar_is_the_name_of_an_axis(tmp_path):
     run = made(points=[{key: 0.1, "mu": 1}, {key: 0.2, "mu": 1}])
     figure = draw(curves, run, "accuracy", against=key)
     assert figure.axes[0].get_xlabel() == r"algorithms.\$x_\$.lr" + "\nbest over mu"
+
+
+def test_joined_tables_have_empty_cells_where_a_run_has_no_such_column():
+    words = run_of(pair("apfl", {"accuracy": [0.5], "only": [2]}, point={"kind": "a", "mu": 1}))
+    numbers = run_of(pair("apfl", {"accuracy": [0.25]}, point={"kind": 3.5}))
+    joined = plots.join_tables({"one": words.table(), "two": numbers.table()})
+    assert joined["title"].tolist() == ["apfl (kind=a, mu=1, one)", "apfl (kind=3.5, two)"]
+    assert joined["run"].tolist() == ["one", "two"]
+    assert joined["sweep.kind"].tolist() == ["a", "3.5"]
+    np.testing.assert_array_equal(joined["only"], [2, np.nan])
+    np.testing.assert_array_equal(joined["sweep.mu"], [1, np.nan])
+    assert joined["accuracy"].tolist() == [0.5, 0.25]
