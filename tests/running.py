@@ -151,6 +151,11 @@ class Screen(StringIO):
         return True
 
 
+def soon(try_once) -> bool:
+    """Return whether one of three tries says that it was quick: a busy machine delays some, not all."""
+    return any(try_once() for _ in range(3))
+
+
 def wait_for(condition) -> None:
     """Wait until a condition holds, for a minute at most."""
     deadline = time.monotonic() + 60

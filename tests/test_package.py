@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from pages import PYTHON, README, SHELL
+from running import soon
 
 import fedref
 from fedref import checks
@@ -119,16 +120,21 @@ def test_help_lists_modules_and_settings():
 
 
 @pytest.mark.parametrize(
-    ("code", "seconds"),
-    [("import fedref", 0.15), ("from fedref.lab.commands import main; main(['--help'])", 0.2)],
+    ("code", "share"),
+    [("import fedref", 0.7), ("from fedref.lab.commands import main; main(['--help'])", 1.3)],
 )
-def test_importing_takes_little_cpu(code, seconds):
-    """The least of three, the interpreter's own start included."""
-    script = f"import atexit, time; atexit.register(lambda: print(time.process_time()));{code}"
-    command = [sys.executable, "-c", script]
-    runs = [subprocess.run(command, cwd=ROOT, capture_output=True, text=True) for _ in range(3)]
-    assert [run.stderr for run in runs] == [""] * 3
-    assert min(float(run.stdout.split()[-1]) for run in runs) <= seconds
+def test_importing_takes_little_cpu(code, share):
+    """Beside NumPy's import, the interpreter's own start included: 0.36 and 0.84 of it, both undisturbed."""
+
+    def seconds(code):
+        script = f"import atexit, time; atexit.register(lambda: print(time.process_time()));{code}"
+        run = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+        )
+        assert run.stderr == ""
+        return float(run.stdout.split()[-1])
+
+    assert soon(lambda: seconds(code) < share * seconds("import numpy"))
 
 
 def test_one_version():
