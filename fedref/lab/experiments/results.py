@@ -54,6 +54,8 @@ WORSE = 2.0
 VALIDATION = {"accuracy": "validation_accuracy", "test_loss": "validation_loss"}
 #: Training is slow if features differ in size by more than this factor, or are larger than this.
 RATIO, LARGE = 15.0, 10.0
+#: How many clients' values are numbers of Python at a time.
+CHUNK = 10_000
 #: How many training rows the sizes of features are taken from.
 ROWS = 500
 
@@ -145,8 +147,15 @@ class Run(NamedTuple):
                 yield from (place | row for row in record.rows)
                 continue
             for t, scores in zip(record.rounds, record.scores):
-                for k, values in enumerate(zip(*(x.tolist() for x in scores))):
-                    yield {**place, "round": t, "client": k, **dict(zip(scores._fields, values))}
+                for start in range(0, len(scores.n_test), CHUNK):  # lists of all clients are large
+                    columns = (x[start : start + CHUNK].tolist() for x in scores)
+                    for k, values in enumerate(zip(*columns), start):
+                        yield {
+                            **place,
+                            "round": t,
+                            "client": k,
+                            **dict(zip(scores._fields, values)),
+                        }
 
     def columns(self, of: str = "metrics") -> list[str]:
         """Return the columns of metrics.csv or clients.csv; first those of the unit and the round."""
