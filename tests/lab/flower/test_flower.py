@@ -105,8 +105,11 @@ class Cloud:
         return ""
 
     def until(self, holds, limit: float, message: str) -> None:
-        end = time.monotonic() + limit
+        """Wait until it holds; fail if the run writes nothing new for so many seconds."""
+        end, before = time.monotonic() + limit, ""
         while not holds():
+            if (log := self.log("run")) != before:
+                end, before = time.monotonic() + limit, log
             if time.monotonic() > end or "fedref: error" in self.log("run"):
                 tails = {
                     name: self.log(name)[-2500:] for name in ("run", "link", "node-0", "node-1")
