@@ -248,7 +248,7 @@ def stop_processes(processes: list[SpawnProcess], shared: Shared) -> set[int]:
     for process in processes:
         # not is_alive() alone: the pool's thread may have taken the exit code, and not stored it yet
         ended = wait_for([process.sentinel], max(0.0, deadline - time.monotonic()))
-        if not ended and process.is_alive() and -process.pid not in shared.pids:
+        if not ended and process.is_alive() and process.pid and -process.pid not in shared.pids:
             process.kill()
             killed.add(process.pid)
     return killed

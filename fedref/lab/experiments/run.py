@@ -118,7 +118,7 @@ def complete_elsewhere(
         for record in complete_unit(unit, loader, options, Progress(message=messages.append)):
             tell(rounds_done(unit, record))
         paths = sorted(folder.glob("*/*.ckpt")) if folder else ()
-        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
+        return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}, messages
 
 
 # ---- all units -----------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from fedref.algorithm import AnyAlgorithm, ClientResult, State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
+from fedref.lab.datasets.describe import MOST_CLASSES
 from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment, stamp
-from fedref.lab.experiments.loading import MOST_CLASSES, Loader, key_of
+from fedref.lab.experiments.loading import Loader, key_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.run import execute
