@@ -121,6 +121,8 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     adapts_on: ClassVar[str | None] = None
     #: Fields that it has from its base and does not use.
     unused: ClassVar[tuple[str, ...]] = ()
+    #: Hyperparameters that change nothing where a client takes one local step.
+    needs_two_steps: ClassVar[tuple[str, ...]] = ()
     #: Whether training pools all clients' rows: the centralised baseline.
     pooled: ClassVar[bool] = False
 

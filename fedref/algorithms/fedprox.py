@@ -46,7 +46,7 @@ Decisions
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -134,6 +134,7 @@ class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
     adaptive_mu: bool = False
     until_gamma: float = 0.0
     measure_gamma: bool = True
+    needs_two_steps: ClassVar[tuple[str, ...]] = ("mu",)  # the first step is at w = wᵗ
 
     @property
     def watches_loss(self) -> bool:

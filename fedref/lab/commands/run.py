@@ -199,6 +199,8 @@ def complete(
         print(f"\n{done}\n\n{files}")
         if before == run_directory.times_of_saving(path):
             say(f"{out}/ was complete before: no round was run")
+    for text in done.notes_on_losses if how.silent else ():  # else it stands below the table
+        say(text)
     for unit, record in zip(done.units, done.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"

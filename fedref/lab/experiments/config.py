@@ -236,9 +236,11 @@ def spell_key(key: str, mark: str = "-") -> str:
 def experiment_of(*groups: Iterable[tuple[str, Any]]) -> Experiment:
     """Make an experiment of the (key, value) that are assigned, one group after the other.
 
-    In a group, the names of things come first: they say which other keys there are.
+    In a group, the names of things come first: they say which other keys there are. A file without
+    algorithms has values for those that are named beside it.
     """
     table: dict[str, Any] = {head: {} for head in TABLES}
+    assignments = list[dict[str, Any]]()
     for group in groups:
         spellings, values = dict[str, str](), dict[str, Any]()
         for spelling, value in chain(*(leaves(str(key), value) for key, value in group)):
@@ -249,6 +251,10 @@ def experiment_of(*groups: Iterable[tuple[str, Any]]) -> Experiment:
                     raise ConfigError(f"{both}, expected one of them")
             values.pop(key, None)  # the last one is assigned last
             spellings[key], values[key] = spelling, value
+        assignments.append(values)
+    named = (values["algorithms"] for values in assignments if "algorithms" in values)
+    assign(table, "algorithms", next(named, {}))
+    for values in assignments:
         for key in sorted(values, key=lambda key: key not in ALIASES.values()):
             assign(table, key, values[key])
     return complete(table)
@@ -275,8 +281,8 @@ def assign(table: dict[str, Any], key: str, value: Any) -> None:
             values[key] = one_number(key, value)
     else:
         table.pop(EXCLUSIVE.get(key, ""), None)
-        is_text = key == "seeds" and isinstance(value, str)
-        table[key] = seeds_of(value) if is_text else one_number(key, value)
+        is_word = key == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
+        table[key] = seeds_of(str(value)) if is_word else one_number(key, value)
 
 
 def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
@@ -288,12 +294,19 @@ def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
     return {**before, **values}
 
 
+def require_algorithms(table: Table) -> None:
+    """Refuse an experiment without an algorithm."""
+    if not table["algorithms"]:
+        raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
+
+
 def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
     """Return the tables of the algorithms that have a hyperparameter; refuse a key that nothing has."""
     entries = {
         label: used_entries(names.find_class("algorithm", one["algorithm"]))
         for label, one in table["algorithms"].items()
     }
+    require_algorithms(table)
     if having := [table["algorithms"][label] for label, known in entries.items() if key in known]:
         return having
     taken = {with_dashes(name) for known in entries.values() for name in known}
@@ -342,8 +355,7 @@ USUAL_SPLIT = {"digits": {"users": 20, "train_fraction": 0.7}}
 
 def complete(table: dict[str, Any]) -> Experiment:
     """Make an experiment of its table, with every value that does not depend on the data."""
-    if not table["algorithms"]:
-        raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
+    require_algorithms(table)
     algorithms = {label: make_algorithm(label, one) for label, one in table["algorithms"].items()}
     usual: dict[str, Any] = {} if EXCLUSIVE.keys() & table else {"steps": 10}
     tables = named_tables(table)

@@ -361,6 +361,11 @@ def resolve_experiment(
     }  # fmt: skip
     for doubt in sorted(doubts):
         say(doubt)
+    for label, algorithm in experiment.algorithms.items():
+        steps = {unit.experiment.steps for unit in work if unit.label == label}
+        for key in algorithm.needs_two_steps if steps == {1} else ():
+            if {key, f"algorithms.{label}.{key}"} & experiment.sweep.keys():
+                say(f"{label}: {key} has no effect with one local step: all points are equal")
     cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
     usual = experiment.clients_per_round
     if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:

@@ -102,13 +102,7 @@ class Run(NamedTuple):
                 "± holds start, cohorts and batches, not the split, which is the same in all "
                 f"seeds{hint}."
             )
-        for unit, record in zip(self.units, self.records):
-            losses = [row["train_loss"] for row in record.rows if row.get("train_loss") is not None]
-            if losses and losses[-1] > WORSE * losses[0]:
-                texts.append(
-                    f"{unit.name}: the training loss was {losses[0]:.4g} at the start, and is "
-                    f"{losses[-1]:.4g} at the end: a smaller step size may help."
-                )
+        texts += self.notes_on_losses
         if max(points.values()) > 1:
             text = (
                 "The best test value of many points is no result: it was chosen on the test rows."
@@ -123,6 +117,19 @@ class Run(NamedTuple):
                     if points[row["algorithm"]] > 1:
                         text += f"\nChosen by validation ({validation}): {name}, with test {test}."
             texts.append(text)
+        return texts
+
+    @property
+    def notes_on_losses(self) -> list[str]:
+        """Sentences on training losses that ended far above their start."""
+        texts = list[str]()
+        for unit, record in zip(self.units, self.records):
+            losses = [row["train_loss"] for row in record.rows if row.get("train_loss") is not None]
+            if losses and losses[-1] > WORSE * losses[0]:
+                texts.append(
+                    f"{unit.name}: the training loss was {losses[0]:.4g} at the start, and is "
+                    f"{losses[-1]:.4g} at the end: a smaller step size may help."
+                )
         return texts
 
     @property

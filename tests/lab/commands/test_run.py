@@ -163,3 +163,13 @@ def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypat
     for kind in ("algorithm", "model", "data"):
         assert f"my-{kind} " in listing()
     assert "from mine:Ditto" in listing()
+
+
+def test_training_that_blew_up_is_told_even_quietly(here, capsys):
+    words = "run", "fedavg", "--lr", 30, "--rounds", 2, "--split", "iid", "--quiet", "--out"
+    assert main(*words, "a") == 0
+    out, told = capsys.readouterr()
+    assert out == ""
+    assert re.search(
+        r"fedavg \(seed 0\): the training loss was .* a smaller step size may help", told
+    )

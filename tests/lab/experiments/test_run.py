@@ -101,6 +101,31 @@ def test_options_that_do_nothing_are_refused_and_told_where_others_use_them():
     assert titles == {"fedavg (weighting=uniform)", "fedavg (weighting=samples)", "fedmaml"}
 
 
+def test_a_sweep_over_mu_with_one_local_step_is_told_to_have_equal_points():
+    how = {"rounds": 1, "sweep": {"mu": [0.1, 1.0]}}
+    told = []
+    run = fedref.run(["fedprox", "fedavg"], steps=1, progress=Progress(message=told.append), **how)
+    assert told == ["fedprox: mu has no effect with one local step: all points are equal"]
+    prox = [r for u, r in zip(run.units, run.records) if u.label == "fedprox"]
+    np.testing.assert_array_equal(*(record.state.server.w for record in prox))
+    fedref.run(["fedprox", "fedavg"], steps=2, progress=Progress(message=told.append), **how)
+    assert len(told) == 1
+
+
+def test_one_seed_is_a_number_and_a_file_without_algorithms_has_values_for_those_beside_it(here):
+    assert fedref.run("fedavg", rounds=0, seeds=3).experiment.seeds == (3,)
+    for wrong in (True, -1, 1.5):
+        with pytest.raises(fedref.ConfigError, match="seeds"):
+            fedref.run("fedavg", rounds=0, seeds=wrong)
+    (here / "a.toml").write_text("lr = 0.3\nrounds = 0\n")
+    run = fedref.run("a.toml", algorithm=["fedavg", "per-fedavg"])
+    assert [getattr(unit.algorithm, "lr", None) for unit in run.units] == [0.3, None]
+    with pytest.raises(
+        fedref.ConfigError, match=r"a\.toml: no algorithm is named, expected one of"
+    ):
+        fedref.run("a.toml")
+
+
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     loaded = []
     real = loading.split
