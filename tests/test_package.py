@@ -142,14 +142,22 @@ def test_one_version():
     assert f"\n## {fedref.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_workflows_try_the_versions_that_are_stated():
+def test_what_was_tried_is_one_list_for_ci_and_readme():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     stated = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    ci, tried = ((ROOT / ".ci" / name).read_text("utf-8") for name in ("run", "tried.md"))
+    assert tried in README
+    assert f"| the wheel | {', '.join(stated)} |" in tried
+    assert "the wheel | " in ci  # which reads the Pythons there
+    assert ".ci/tried.md" in ci
+    assert re.search(rf"\| {re.escape(stated[-1])} \| the newest: ", tried)
+    (flower,) = project["optional-dependencies"]["flower"]
+    assert f"flwr {flower.removeprefix('flwr==').removesuffix('*')}" in tried
+    for pinned in re.findall(r"pip\" install -q torch==(\S+)", ci):
+        assert f"| torch {pinned} |" in tried
     assert f"try-wheel dist/*.whl {' '.join(stated)}\n" in workflow
-    assert f"for version in {' '.join(stated)}; do" in (ROOT / ".ci" / "run").read_text("utf-8")
     assert set(re.findall(r"runs-on: (\S+)", workflow)) == {"ubuntu-latest"}
-    assert f"Linux with Python {stated[0]}, the wheel with {' and '.join(stated[1:])} too" in README
 
 
 def test_links_of_the_index_page_are_addresses(tmp_path):

@@ -17,7 +17,7 @@ from fedref.boundary.errors import DataError
 from fedref.conformance import suite, vectors
 from fedref.conformance.errata import MISTAKES
 from fedref.judge.compare import compare, difference
-from reproduce.vectors import cases, files, make
+from reproduce.vectors import cases, conventions, files, make
 
 FOLDER = vectors.folder()
 INDEX = json.loads((FOLDER / "index.json").read_text("utf-8"))
@@ -136,7 +136,7 @@ def test_a_convention_is_what_shows_at_kinks():
     for name, case in GOLDEN.items():
         assert case.convention == ("-kink-" in name)
         kinds = {MISTAKES[mistake].kind for mistake in case.catches}
-        assert not case.convention or ("convention" in kinds and suite.convention_remarks(case))
+        assert not case.convention or ("convention" in kinds and suite.convention_remarks(case, {}))
 
 
 def test_witnesses_agree_and_tolerances_are_the_measured_condition():
@@ -211,3 +211,39 @@ def test_the_maker_writes_what_is_read(tmp_path):
     for name in (case.name for case in kept):
         assert (tmp_path / f"{name}.npz").read_bytes() == (FOLDER / f"{name}.npz").read_bytes()
     assert Path(tmp_path / "index.json").read_text("utf-8").count("\n") == 7
+
+
+def test_the_table_of_conventions_is_what_fedref_and_an_installed_torch_do():
+    written = conventions.read_table(conventions.README.read_text("utf-8"))
+    measured = conventions.measure_all([conventions.in_fedref, conventions.in_torch])
+    assert "fedref" in measured
+    assert "fedref" in written
+    assert {name: written.get(name, column) for name, column in measured.items()} == measured
+
+
+@pytest.mark.slow
+def test_the_script_writes_the_columns_of_libraries_and_keeps_those_of_other_versions(tmp_path):
+    """In a process of its own: JAX is set to float64."""
+    text = conventions.README.read_text("utf-8")
+    written = conventions.read_table(text)
+    (tmp_path / "README.md").write_text(text.replace("| fedref |", "| torch 1.0 |"), "utf-8")
+    command = [sys.executable, "-m", "reproduce.vectors.conventions", tmp_path / "README.md"]
+    subprocess.run(command, check=True)
+    again = conventions.read_table((tmp_path / "README.md").read_text("utf-8"))
+    assert again["torch 1.0"] == again["fedref"] == written["fedref"]
+    assert {name: again[name] for name in written} == written
+
+
+def test_libraries_that_a_remark_names_have_that_slope():
+    """What `suite.LIBRARIES` says of functions, in the rows of the table that measure them."""
+    table = conventions.read_table(conventions.README.read_text("utf-8"))
+    rows = [*conventions.ROWS]
+    says = {
+        ("clip(x, 0, 1)′(0)", "torch 2.13.0"): "1", ("clip(x, 0, 1)′(0)", "torch 2.14.1"): "0",
+        ("hinge′(1), by clip or max", "torch 2.13.0"): "−1", ("ELU″(0)", "JAX 0.12.0.1"): "1",
+        ("hinge′(1), by clip or max", "JAX 0.12.0.1"): "−0.5",
+        ("max(x, 0)′(0)", "torch 2.14.1"): "0.5", ("max(x, 0)′(0)", "JAX 0.12.0.1"): "0.5",
+        ("maximum of an array, a tie: of the first", "torch 2.14.1"): "0.5",
+        ("maximum of an array, a tie: of the first", "JAX 0.12.0.1"): "0.5",
+    }  # fmt: skip
+    assert {key: table[key[1]][rows.index(key[0])] for key in says} == says

@@ -1,6 +1,6 @@
 """Flower's ServerApp and ClientApp, which call `server` and `node`.
 
-They need flwr 1.41. The operator of a node configures it by `--node-config`: `data` is the path of its
+They need flwr 1.42. The operator of a node configures it by `--node-config`: `data` is the path of its
 part, `state` the folder of its clients' states. Everything else is in the app's folder.
 """
 
