@@ -61,6 +61,8 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
 
         def step(frame: FrameType, event: str, result: Any) -> Any:
             nonlocal before, last
+            if event == "line" and frame.f_lineno == last:
+                return step  # from Python 3.12 on a comprehension's turns, whose names are the function's
             after = dict(frame.f_locals)
             names = () if code in DERIVATIVES else after
             new = {name: after[name] for name in names if is_number(after[name])}
