@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
@@ -19,15 +21,17 @@ class SubprocessRunner:
     """One child process that runs functions; it starts at the first call and again if it has died.
 
     Functions, arguments and results are pickled. Module-level state persists between calls as long
-    as the child lives. Whatever the child prints goes to standard error.
+    as the child lives. Whatever the child prints goes to standard error. fork : on Linux the child
+    begins as a copy of this process, with all that it has imported and computed.
 
     >>> with SubprocessRunner() as runner:
     ...     runner.call(max, 2, 3, timeout=60)
     3
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fork: bool = False) -> None:
         self.process: Any = None
+        self.method = "fork" if fork and sys.platform == "linux" else "spawn"
 
     def __enter__(self) -> Self:
         return self
@@ -70,14 +74,19 @@ class SubprocessRunner:
                 raise TimeoutError(f"no answer after {timeout:g} s")
 
     def _start(self) -> None:
-        context = get_context("spawn")
+        context: Any = get_context(self.method)
         self.connection, child_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(child_end,))
+        ours = self.connection if self.method == "fork" else None  # a copy that the child closes
+        self.process = context.Process(target=_serve, args=(child_end, ours))
         self.mark = uuid4().hex
         resource_tracker.ensure_running()  # before the mark, which is for the child
         os.environ[MARK] = self.mark
         try:
-            self.process.start()
+            with (
+                warnings.catch_warnings()
+            ):  # Python 3.12 warns of BLAS's threads, which are ready for it
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.process.start()
         finally:
             del os.environ[MARK]
         child_end.close()
@@ -111,8 +120,10 @@ def find_marked(mark: str) -> Iterator[int]:
                 yield int(path.parent.name)
 
 
-def _serve(connection: Connection) -> None:
-    """Answer calls until the connection is closed."""
+def _serve(connection: Connection, others: Connection | None = None) -> None:
+    """Answer calls until the connection is closed; others : the parent's end, which a fork copies."""
+    if others is not None:
+        others.close()
     with suppress(OSError):
         os.setsid()  # what it starts ends with it
     os.dup2(2, 1)  # C code that prints must not spoil the parent's output

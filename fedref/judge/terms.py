@@ -109,6 +109,8 @@ def combine(
         a = column(terms[term], ENTRIES)
         if a.any() and not any(is_parallel(a, b) for b in plain.values()):
             plain[term] = a
+    if not plain:
+        return None
     constants, factors = factors_of(numbers)
     columns = {("", term): a for term, a in plain.items()}
     for name, cs in factors.items():

@@ -91,12 +91,14 @@ def no_hypothesis_folder() -> Iterator[None]:
 
 def make_rounds(
     algorithm: str, w: Array, X: Array, y: Array, rates: Mapping[str, Any],
-    *, rounds: int, steps: int, model: Any = MODEL, width: int = 1, spare: int = 0,
+    *, rounds: int, steps: int, model: Any = MODEL, width: int = 1, spare: int = 0, epochs: int = 1,
+    late: bool = False,
 ) -> Case:  # fmt: skip
     """Return rounds of two clients, whose local steps have the same batches, but if rows are spare.
 
     The second has one row more, in the batch of the first role, so that clients' weights differ.
     spare : rows of each client in no batch of the first step; each step then begins a row further.
+    epochs : over which the steps are spread; late : the second client joins in the second round.
     """
     it = ALGORITHMS[algorithm](**{**rates, **FIXED.get(algorithm, {})})
     n = len(it.roles) * width + spare
@@ -109,9 +111,21 @@ def make_rounds(
     batches[it.roles[0]][-1, :, width] = n
     every, none = np.full(K, steps), np.zeros(K, bool)
     plan = Plan(
-        0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, batches
+        0,
+        np.arange(K),
+        np.ones(K, int),
+        np.diff(offsets),
+        every,
+        none,
+        every,
+        every // epochs,
+        batches,
     )
     plans = tuple(plan._replace(round=t) for t in range(rounds))
+    if late and K > 1:
+        first = {key: x[:1] for key, x in plan._asdict().items() if isinstance(x, np.ndarray)}
+        rows = {role: x[:1] for role, x in batches.items()}
+        plans = (plan._replace(**first, rows=rows), *plans[1:])
     return Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds).case()
 
 

@@ -11,7 +11,6 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib.resources import files
@@ -48,8 +47,11 @@ STEP_SIZES = (0.3, 0.4, 0.6, 0.7, 0.8)
 class Exercise:
     """A missing expression. algorithm : the one whose rounds reach the function.
 
-    slips : wrong expression → what to say to it. terms : what an answer may be a sum of.
-    vary : arguments of the function that half of the cases have. minutes : an estimate.
+    slips : wrong expression → what to say to it; elsewhere : the same of "RIGHT → WRONG" in another line.
+    terms : what an answer may be a sum of.
+    vary : arguments of the function that every third case has; late : those of the cases of four rounds,
+    in which a client joins late; signed : an array that has entries of either sign, and beyond 1, in all
+    cases but the worked example. minutes : an estimate.
     """
 
     name: str
@@ -62,6 +64,9 @@ class Exercise:
     slips: Mapping[str, str] = field(default_factory=dict, hash=False)
     terms: Sequence[str] = field(default=(), hash=False)
     vary: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    late: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    signed: str = ""
 
     @property
     def file(self) -> str:
@@ -119,7 +124,10 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 
 
 def draw_case(algorithm: str, i: int) -> Case:
-    """Return the i-th case: two rounds of two clients with two or three steps, all numbers drawn."""
+    """Return the i-th case: two rounds of two clients with two or three steps, all numbers drawn.
+
+    Every third has four rounds, the first without the second client, and two epochs.
+    """
     rng, model = stream(0, "exercise", i), MODELS[i % 2]
     cls = ALGORITHMS[algorithm]
     n = 2 * (WIDTH * len(cls().roles) + 1) + 1
@@ -127,9 +135,12 @@ def draw_case(algorithm: str, i: int) -> Case:
     rates = dict(zip(names, rng.permutation(STEP_SIZES).tolist()))
     w, X = (rng.choice([-1, 1], s) * rng.integers(1, 20, s) / 10 for s in (model.d, (n, 2)))
     y = rng.permutation(np.arange(n) % 2)
+    late = i % 3 == 2
+    steps = 4 if late else 2 + i % 4 // 2
     return make_rounds(
-        algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, rounds=2, steps=2 + i % 4 // 2
-    )
+        algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, rounds=4 if late else 2,
+        steps=steps, epochs=1 + late, late=late,
+    )  # fmt: skip
 
 
 def record_call(exercise: Exercise, case: Case) -> dict[str, Any]:
@@ -156,10 +167,10 @@ def reusable(x: Any) -> Any:
 
 
 def run(function: Callable[..., Any], call: Mapping[str, Any]) -> Any:
-    """Return what a function gives for these arguments; of a generator every state."""
+    """Return what a function gives for these arguments; of a generator every state, as it is in the end."""
     with np.errstate(all="ignore"):
         result = function(**call)
-        return [deepcopy(x) for x in result] if inspect.isgenerator(result) else result
+        return list(result) if inspect.isgenerator(result) else result
 
 
 @cache
@@ -172,6 +183,11 @@ def calls_of(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
     calls = [record_call(exercise, draw_case(exercise.algorithm, i)) for i in range(DRAWN)]
     for call in calls[::3]:
         call.update(exercise.vary)
+    for call in calls[2::3]:
+        call.update(exercise.late)
+    for call in calls[1:] if exercise.signed else []:
+        x = call[exercise.signed] = call[exercise.signed].copy()
+        x[-1] = np.resize((1.6, -0.7, -1.3, 0.4), x.shape[-1])
     if all(isinstance(x, np.ndarray) for x in calls[0].values()):
         turned = {k: x + 0.1j if x.dtype.kind == "f" else x for k, x in calls[0].items()}
         with suppress(Exception):
@@ -260,8 +276,16 @@ def name_lines(exercise: Exercise, moment: Moment) -> Iterator[str]:
 
 
 def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> Exercise:
-    """Return the exercise that the first line of a file names."""
+    """Return the exercise that the first line of a file names, or else the one whose function it defines."""
     if first := re.match(r'\s*"""Exercise (.*?):', text):
         return find(first[1], exercises)
+    defined = (
+        []
+        if re.match(r'\s*"""The suspect', text)
+        else re.findall(r"^ *def (\w+)", text, re.MULTILINE)
+    )
+    found = [one for one in exercises.values() if one.name_of_function in defined]
+    if len(found) == 1:
+        return found[0]
     wanted = "expected a file that `fedref exercise start` wrote"
     raise ConfigError(f"{where}: begins with no 'Exercise NAME:', {wanted}")

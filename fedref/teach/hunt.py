@@ -17,12 +17,13 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
+from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
-from fedref.teach.exercises import Exercise, bare_code
+from fedref.teach.exercises import Exercise, bare_code, exercise_of
 from fedref.teach.source import spec_code, text_of
-from fedref.teach.verdict import OutOfTime, error_line, leaves, run_guarded, verdict
+from fedref.teach.verdict import WAITED, OutOfTime, error_line, leaves, run_guarded, verdict
 
 SUSPECT, TEST = "suspect.py", "test_suspect.py"
 #: What `suspect.py` begins with, and all of `test_suspect.py`.
@@ -85,6 +86,12 @@ class Call(NamedTuple):
         return f"the case has {count} numbers: {self.name}({', '.join(map(show, given))})"[:400]
 
 
+def exercise_name(text: str, where: object, exercises: Mapping[str, Exercise]) -> str:
+    """Return "hunt SEED", or the name of the exercise that a file answers. Raises ConfigError."""
+    hunted = re.match(r'\s*"""Hunt (\d+):', text)
+    return f"hunt {hunted[1]}" if hunted else exercise_of(text, where, exercises).name
+
+
 def file_verdict(
     text: str, where: str, exercises: Mapping[str, Exercise], seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
@@ -92,7 +99,16 @@ def file_verdict(
     hunted = re.match(r'\s*"""Hunt (\d+):', text)
     if not hunted:
         return verdict(text, where, exercises, seconds)
-    _, right, wrong = plantable()[choose(int(hunted[1]))]
+    with SubprocessRunner(fork=True) as runner:
+        said = runner.call(
+            hunt_verdict, text, where, int(hunted[1]), seconds, timeout=WAITED * seconds
+        )
+    return (False, [said]) if isinstance(said, str) else said
+
+
+def hunt_verdict(text: str, where: str, seed: int, seconds: float) -> Any:
+    """Return whether a hunt's line is found, and by a test; a line where the file itself fails."""
+    _, right, wrong = plantable()[choose(seed)]
 
     def give_verdict() -> tuple[bool, list[str]]:
         if failure := run_tests(text, where, right)[0]:

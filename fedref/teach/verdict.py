@@ -8,6 +8,7 @@ by its form, or by the signs and factors of its terms; and in numbers.
 import ast
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -21,6 +22,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
+from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.judge.terms import RIGHT, combine, sum_text
 from fedref.teach.example import show
@@ -43,8 +45,11 @@ DIFFERS = "its numbers differ"
 IN_PLACE = (
     "which is still used: `a -= b` and `a[:] = b` change an array, `a = a - b` makes a new one"
 )
+RANDOM = "it gives other numbers when it is asked again: nothing here is random"
 IN_LIST = "the numbers are right, but in a list: what follows needs an array, np.array([...])"
 NONE = "a function without `return` gives None, and so does `print`"
+#: A file that waits for something is given up after so many times its seconds of computing.
+WAITED = 10
 #: How many moments with more than three numbers a sum of terms is tried on.
 LOOKED_AT = 8
 
@@ -75,17 +80,15 @@ def processor_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def run_guarded(
-    give_verdict: Callable[[], tuple[bool, list[str]]], where: str, seconds: float
-) -> tuple[bool, list[str]]:
-    """Return the verdict of `give_verdict()`, which runs a student's code: whatever that raises is a line."""
+def run_guarded(work: Callable[[], Any], where: str, seconds: float) -> Any:
+    """Return `work()`, which runs a student's code and nothing else: whatever that raises is a line."""
     try:
         with processor_time(seconds), redirect_stdout(StringIO()), NO_FORK:
-            return give_verdict()
+            return work()
     except OutOfTime as error:
-        return False, [str(error)]
+        return Raised(error)
     except BaseException as error:  # a student's code may raise KeyboardInterrupt or SystemExit
-        return False, [error_line(error, where)]
+        return error_line(error, where)
 
 
 def refuse_fork() -> int:
@@ -98,24 +101,88 @@ NO_FORK = patch.object(os, "fork", refuse_fork, create=True)
 def verdict(
     text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
-    """Return whether a file's text is right, and the lines that say so. It runs the file."""
+    """Return whether a file's text is right, and the lines that say so.
+
+    A process of its own runs the file, and answers with numbers; what is right is known here, where no
+    student's code runs. Raises TimeoutError if it waits for something, ChildProcessError if it dies.
+    """
     exercise = exercise_of(text, where, exercises)
-    moments_of(exercise)  # before anything is patched
+    right = [result for _, result in calls_of(exercise)]
+    moments_of(exercise)  # before the process is made, which then has them
+    work = exercise, text, where, seconds
+    with SubprocessRunner(fork=True) as runner:
+        whole = runner.call(results_of, *work, timeout=WAITED * seconds)
+        if isinstance(whole, str):
+            return False, [whole]
+        faults = list(filter(None, map(fault, whole, right)))
+        if not faults:
+            return True, ["right"]
+        written = runner.call(parts_of, *work, timeout=WAITED * seconds)
+    if isinstance(written, str):
+        return False, ["not right", written, faults[0]]
+    return False, ["not right", *evidence(exercise, *written, whole, faults)]
+
+
+def results_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
+    """Run a student's file. Return what its function gives for each call, or one line."""
+
+    def work(answer: Answer) -> list[Any]:
+        calls = (call for call, _ in calls_of(exercise))
+        return [plain(value_of(answer, call, partial(run, answer.function))) for call in calls]
+
+    return run_file(work, exercise, text, where, seconds)
+
+
+def parts_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
+    """Run a student's file. Return its line, and what it has at each moment, or one line."""
+
+    def work(answer: Answer) -> Any:
+        if exercise.is_loop and (words := leaves_early(answer.part)):
+            return Raised(words)
+        values = [plain(value_at(exercise, answer, moment)) for moment in moments_of(exercise)]
+        again = plain(value_at(exercise, answer, moments_of(exercise)[0]))
+        return (answer.line, values) if equal(again, values[0]) else Raised(RANDOM)
+
+    return run_file(work, exercise, text, where, seconds)
+
+
+def run_file(
+    work: Callable[[Any], Any], exercise: Exercise, text: str, where: str, seconds: float
+) -> Any:
+    """Return work(the answer of a file), or a line. The specification's own function is out of reach."""
     owner, _, name = exercise.function.rpartition(".")
 
-    def give_verdict() -> tuple[bool, list[str]]:
+    def read_and_work() -> Any:
         answer = read_answer(exercise, text, where)
-        if isinstance(answer, str):
-            return False, [answer]
-        if not any(whole_faults(exercise, answer)):
-            return True, ["right"]
-        return False, ["not right", *evidence(exercise, answer)]
+        return Raised(answer) if isinstance(answer, str) else work(answer)
 
+    others = [x for x in sys.modules if x.startswith("fedref.") and x != "fedref.spec"]
     with (
         patch.object(getattr(spec, owner, spec), name, refuse_itself),
         patch.object(spec, "gradient", writable_gradient),
+        patch.dict(sys.modules, dict.fromkeys(others)),  # which cannot be imported then
     ):
-        return run_guarded(give_verdict, where, seconds)
+        return run_guarded(read_and_work, where, seconds)
+
+
+class Thing(str):
+    """How something that is no number was shown."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def plain(x: Any) -> Any:
+    """Return arrays, numbers and what holds them as such; of anything else how it is shown."""
+    if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biufc":
+        return np.array(x) if isinstance(x, np.ndarray) else x.dtype.type(x)
+    if x is None or type(x) in (bool, int, float, complex, Raised):
+        return x
+    if isinstance(x, dict):
+        return {plain(k): plain(y) for k, y in x.items()}
+    if isinstance(x, list | tuple):
+        return [plain(y) for y in x] if isinstance(x, list) else tuple(map(plain, x))
+    return Thing(repr(x)[:60])
 
 
 def refuse_itself(*_: Any, **__: Any) -> Any:
@@ -187,6 +254,29 @@ def differing_part(right: Sequence[ast.stmt], written: Sequence[ast.stmt]) -> li
     return [x for x in part if id(x) not in nested]
 
 
+#: Statement → what ends with it.
+ENDS = {ast.Return: "all rounds", ast.Break: "the loop", ast.Continue: "this turn of the loop"}
+
+
+def leaves_early(part: Sequence[ast.stmt]) -> str:
+    """Return in words that statements leave a loop or the function around them, "" if none does."""
+    for node in part:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        for kind, ended in ENDS.items():
+            if isinstance(node, kind):
+                word = kind.__name__.lower()
+                return (
+                    f"line {node.lineno}: `{word}` ends {ended}: every step of every client counts"
+                )
+        inside = [x for x in ast.iter_child_nodes(node) if isinstance(x, ast.stmt)]
+        if isinstance(node, ast.For | ast.While):  # its own loop may be left
+            inside = [x for y in inside for x in ast.walk(y) if isinstance(x, ast.Return)]
+        if words := leaves_early(inside):
+            return words
+    return ""
+
+
 def value_at(exercise: Exercise, answer: Answer, moment: Moment) -> Any:
     """Return what a student's statements give there; where they raise, the error as one line."""
     if not exercise.is_loop:
@@ -226,6 +316,10 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
     lines = [frame.lineno for frame in frames if frame.filename == where and frame.lineno]
     line = error.lineno or 0 if isinstance(error, SyntaxError) else lines[-1] if lines else line
     first = (str(error).strip().splitlines() or [""])[0]
+    if "bitwise_xor" in first:
+        first = "`^` is no power in Python: write `**`"
+    if isinstance(error, ImportError) and str(error.name).startswith("fedref"):
+        first = f"an answer is written with the names of fedref.spec, not of {error.name}"
     text = f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {first}"
     return Raised((text + f" ({NONE})" * ("NoneType" in first))[:240].rstrip(": "))
 
@@ -261,6 +355,13 @@ def fault(got: Any, right: Any) -> str:
     """Return in words how two results differ, "" if they are equal to rounding."""
     if isinstance(got, Raised):
         return got
+    if isinstance(right, np.ndarray) and isinstance(got, list | tuple):
+        numbers = like(got, right)
+        of_numbers = not all(
+            isinstance(x, np.ndarray) and x.ndim for x in got
+        )  # a pair of arrays is one
+        if of_numbers and isinstance(numbers, np.ndarray) and not fault(numbers, right):
+            return IN_LIST
     one, other = leaves(like(got, right)), leaves(right)
     if one.keys() != other.keys():
         return f"{len(one)} values, expected {len(other)}"
@@ -282,36 +383,46 @@ def equal(got: Any, other: Any) -> bool:
 # ---- what is known of a wrong answer -------------------------------------------------------------
 
 
-def whole_faults(exercise: Exercise, answer: Answer) -> Iterator[str]:
-    """Yield how what an answer returns differs from what is right, call by call."""
-    for call, right in calls_of(exercise):
-        yield fault(value_of(answer, call, partial(run, answer.function)), right)
+def evidence(
+    exercise: Exercise,
+    line: int,
+    values: Sequence[Any],
+    whole: Sequence[Any],
+    faults: Sequence[str],
+) -> Iterator[str]:
+    """Yield what is known of a wrong answer: in words, then its numbers beside the right ones.
 
-
-def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
-    """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
+    values : what it has at each moment; whole : its results; faults : how these differ.
+    """
     moments = moments_of(exercise)
-    values = [value_at(exercise, answer, moment) for moment in moments]
     tried = ((value, x, fault(value, x.value)) for value, x in zip(values, moments))
     value, moment, text = next((one for one in tried if one[2]), (None, None, ""))
     if moment is None:  # the expression is right, or is not to be found: whole results are compared
+        known = (
+            words for words, results in known_results(exercise) if all(map(equal, whole, results))
+        )
         in_list = any(isinstance(value, list) for value in values)
-        yield IN_LIST if in_list else next(filter(None, whole_faults(exercise, answer)))
+        yield IN_LIST if in_list else next(known, faults[0])
         return
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
         return
     words = "" if IN_PLACE in text else known_mistake(exercise, values)
-    if words or (text == DIFFERS and (words := terms_that_differ(exercise, values))):
+    if not words and text == DIFFERS:
+        with suppress(Exception):  # what looks for words may fail: that is no fault of the answer
+            words = terms_that_differ(exercise, values)
+    if words:
         yield words
     if isinstance(value, Raised):
         yield text
         return
     if text != DIFFERS:
-        yield f"line {answer.line} gives {text}{f' ({NONE})' * (value is None)}"
+        yield f"line {line} gives {text}{f' ({NONE})' * (value is None)}"
     if value is None:
         return
     both = like(value, moment.value), moment.value
+    if np.ndim(moment.value) == 2 and not fault(np.transpose(both[0]), moment.value):
+        yield "the numbers are right, with rows and columns exchanged"
     texts = ([show(x, digits) for x in both] for digits in (5, 7, 9, 11, 13, 17))
     yours, right = next((pair for pair in texts if pair[0] != pair[1]), map(show, both))
     if moment.call is moments[0].call:
@@ -324,15 +435,36 @@ def evidence(exercise: Exercise, answer: Answer) -> Iterator[str]:
 
 def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:
     """Return what to say if a known wrong expression or line gives the same everywhere."""
-    pairs = list(zip(values, moments_of(exercise)))
+    for words, known in known_values(exercise):
+        if all(map(equal, values, known)):
+            return words
+    return ""
+
+
+@cache
+def known_values(exercise: Exercise) -> list[tuple[str, list[Any]]]:
+    """Return for each known mistake what to say to it, and what it gives at each moment."""
+    found = list[tuple[str, list[Any]]]()
     for text, words in known_answers(exercise).items():
         with suppress(Exception):  # an edited line may raise anything
             wrong = read_answer(exercise, text, "")
-            if not isinstance(wrong, str) and all(
-                equal(value, value_at(exercise, wrong, moment)) for value, moment in pairs
-            ):
-                return words
-    return ""
+            if not isinstance(wrong, str):
+                values = [plain(value_at(exercise, wrong, x)) for x in moments_of(exercise)]
+                found.append((words, values))
+    return found
+
+
+@cache
+def known_results(exercise: Exercise) -> list[tuple[str, list[Any]]]:
+    """Return for each known mistake in another line what to say to it, and its results."""
+    found = list[tuple[str, list[Any]]]()
+    for edit, words in exercise.elsewhere.items():
+        text = exercise.source.replace(*edit.split(" → "))
+        function = define(text, exercise.name_of_function, dict(vars(spec)))
+        with suppress(Exception):
+            results = [run(function, deepcopy(call)) for call, _ in calls_of(exercise)]
+            found.append((words, [plain(x) for x in results]))
+    return found
 
 
 @cache
@@ -361,7 +493,7 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
         with np.errstate(all="ignore"):
             terms = {t: eval(t, {**vars(spec), **moment.names}) for t in exercise.terms}
         vectors = [moment.value, like(value, moment.value), *terms.values()]
-        alike = len({np.shape(x) for x in vectors}) == 1 and all(map(np.any, terms.values()))
+        alike = len({*map(shape_of, vectors)}) == 1 and all(map(np.any, terms.values()))
         if np.size(moment.value) > 3 and alike:
             situations.append((*vectors[:2], terms, numbers_in(moment)))
     if len(situations) < 2 or not all(map(np.isrealobj, situations[0][:2])):
@@ -376,6 +508,12 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
     sums = [combine(xs, [*np.zeros_like(right)], terms, numbers) for xs in (yours, right)]
     ordered = [{t: x.terms[t] for t in terms if t in x.terms} if x else {} for x in sums]
     return describe_sum(*ordered) if all(ordered) else ""
+
+
+def shape_of(x: Any) -> tuple[int, ...] | None:
+    """Return the shape of an array or number; None of anything else, and where a number is not finite."""
+    known = isinstance(x, np.ndarray | np.generic | int | float | complex)
+    return np.shape(x) if known and np.all(np.isfinite(x)) else None
 
 
 def numbers_in(moment: Moment) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Exercises: a right answer is never rejected, a wrong one never accepted, and the solution never shown."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedref.teach import exercises, verdict
 from fedref.teach.exercises import EXERCISES
 
 NAME = "answer.py"
+CLASS = json.loads(Path(__file__).with_name("class.json").read_text("utf-8"))
 ANSWERS = tomllib.loads(Path(__file__).with_name("answers.toml").read_text("utf-8"))
 
 
@@ -52,6 +54,74 @@ def test_wrong_answers_are_told_in_words_in_numbers_and_where(name, every):
         code = fill(name, text).splitlines()
         for number in re.findall(r"line (\d+)", said):  # of what the student wrote
             assert {*re.findall(r"\w+", code[int(number) - 1])} & {*re.findall(r"\w+", text)}, said
+
+
+def written(case):
+    """The file of a case: an expression, statements in its place, a helper before, or the whole function."""
+    name, text = case["exercise"].replace("_", "-"), case["text"]
+    before, text = text if case["mode"] == "pre" else ("", text)
+    head, mark, code = exercises.student_file(EXERCISES[name]).rpartition('"""\n\nfrom')
+    lines = code.split("\n")
+    at = next(i for i, line in enumerate(lines) if "..." in line)
+    indent = re.match(r"\s*", lines[at])[0]
+    if case["mode"] == "func":
+        lines[next(i for i in range(at, -1, -1) if lines[i].startswith("def ")) :] = [text]
+    elif case["mode"] == "expr":
+        lines[at] = lines[at].replace("...", text)
+    else:
+        lines[at] = "\n".join(indent + line for line in text.split("\n"))
+    first = next(
+        i for i, line in enumerate(lines) if line.startswith(("def ", "class ")) or "def " in line
+    )
+    return head + mark + "\n".join([*lines[:first], before, *lines[first:]])
+
+
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_class(every):
+    """None of these wrong answers is accepted or told our own error; no right form is refused."""
+    for case in CLASS["right"][::every]:
+        assert verdict.verdict(written(case), NAME, seconds=10.0) == (True, ["right"]), case
+    numbers = 0
+    for case in CLASS["wrong"][::every]:
+        accepted, lines = verdict.verdict(written(case), NAME, seconds=1.0)
+        said = "\n".join(lines)
+        assert not accepted, case
+        for ours in (
+            "inhomogeneous",
+            "array to stack",
+            "outside loop",
+            "outside function",
+            "Traceback",
+        ):
+            assert ours not in said, (case, said)
+        numbers += [*lines[1:], ""][0].startswith(("on the worked", "it is right on"))
+    assert numbers <= 0.15 * len(CLASS["wrong"][::every])  # the others are told in words
+
+
+def test_a_file_cannot_change_the_verdict_on_another():
+    """What is right is known, and compared, where no student's code runs."""
+    right, wrong = fill("curvature", EXERCISES["curvature"].missing), fill("curvature", "v")
+    for evil in (
+        "import fedref.spec; fedref.spec.Risk.hvp = lambda *_: 0\n",
+        "import numpy; numpy.max = lambda *_, **__: 0; numpy.array_equal = lambda *_: True\n",
+        "import gc\nfor x in gc.get_objects():\n    if getattr(x, '__name__', '') == 'fault':\n"
+        "        x.__code__ = (lambda *_: '').__code__\n",
+    ):
+        assert not verdict.verdict(wrong + evil, NAME)[0]
+    assert verdict.verdict(right, NAME) == (True, ["right"])
+    assert not verdict.verdict(wrong, NAME)[0]
+
+
+def test_what_is_asked_for_is_not_called_elsewhere():
+    call = "__import__('fedref.algorithms.per_fedavg', fromlist=['x']).meta_gradient"
+    _, lines = judged("meta-gradient", f"{call}(f, w, D, D1, D2, alpha=alpha)")
+    assert "an answer is written with the names of fedref.spec" in "\n".join(lines)
+
+
+def test_an_edited_header_is_no_reason_to_refuse():
+    for name, one in EXERCISES.items():
+        text = fill(name, one.missing).replace(f'"""Exercise {name}', '"""My homework', 1)
+        assert verdict.verdict(text, NAME) == (True, ["right"])
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """`fedref exercise list | start NAME DIR | hunt [SEED] | check FILE ...`: what a student writes and finds."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from csv import writer as csv_writer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import as_data_error, read_text
@@ -17,7 +19,8 @@ examples
   fedref exercise list                     all exercises, the easiest first
   fedref exercise start meta-gradient .    make meta_gradient.py, in which an expression is missing
   fedref exercise check meta_gradient.py   is it right? If not, what does it give, and what is right?
-  fedref exercise check a.py b.py c.py     the files of a class
+  fedref exercise check a.py b.py c.py     several files, with a table student × exercise
+  fedref exercise check class --csv class.csv   a folder with the files of a class, or a folder a student
   fedref exercise hunt 7                   plant a mistake in an algorithm: hunt-7/suspect.py
   fedref exercise check hunt-7/test_suspect.py   is the line found, and by how small a case?
   fedref exercise list --teacher           what each one trains, needs before, and how long it takes
@@ -28,8 +31,8 @@ exit code of check: 0 all are right; 1 one is wrong or not finished; 2 wrong inp
 """
 
 WANTED = "a file that `fedref exercise start` wrote"
-#: A file that waits for something is given up after so many times its seconds of computing.
-WAITED = 10
+#: The first line of a verdict, and those that are good.
+VERDICTS, GOOD = ("right", "not right", "found", "not found"), ("right", "found")
 
 
 def read_exercises(path: Path | None) -> Mapping[str, Any]:
@@ -103,34 +106,110 @@ def write_new(texts: Mapping[Path, str]) -> None:
                 file.write(text)
 
 
+class Row(NamedTuple):
+    """What a file of a class is: whose, which exercise, right or not, and the first words on it."""
+
+    student: str
+    exercise: str
+    verdict: str
+    words: str
+
+
 def check(
-    *files: Path, timeout: Annotated[float, POSITIVE] = 30.0, exercises: Path | None = None
+    *files: Path,
+    csv: Path | None = None,
+    timeout: Annotated[float, POSITIVE] = 30.0,
+    exercises: Path | None = None,
 ) -> int:
     """Say of each file whether it is right, and if not what is known of the mistake.
 
-    files : a solution, a hunt's test file, or those of a class
+    Each file runs in a process of its own; a student's code may do there what its user may.
+
+    files : a solution, a hunt's test file, or folders with those of a class, which end with a table
+    csv : also write the table to this file
     timeout : seconds of computing that a file may take
     exercises : exercises of your own, a TOML file
     """
-    from fedref.boundary.subprocess_runner import SubprocessRunner
-    from fedref.teach.hunt import file_verdict
-
     if not files:
         raise ConfigError(f"nothing to check: give {WANTED}")
-    known, code = read_exercises(exercises), 0
-    with SubprocessRunner() as runner:
-        for path in files:
-            try:
-                work = read_text(path, WANTED), str(path), known, timeout
-                right, lines = runner.call(file_verdict, *work, timeout=WAITED * timeout)
-            except FedrefError as error:  # the rest of a class is checked all the same
-                say(f"error: {error}")
-                code = 2
-                continue
-            except TimeoutError as error:
-                right, lines = False, [f"{error}: does it wait for something? (--timeout)"]
-            except ChildProcessError as error:
-                right, lines = False, [str(error)]
+    known = read_exercises(exercises)
+    rows, code = list[Row](), 0
+    for path, student in students_of(files):
+        row, lines, own_code = check_one(path, student, known, timeout)
+        if lines:
             print(f"{path}: " + "\n  ".join(lines))
-            code = max(code, int(not right))
+        rows.append(row)
+        code = max(code, own_code)
+    if len(rows) > 1:
+        print(class_table(rows))
+    if csv is not None:
+        write_rows(csv, rows)
     return code
+
+
+def students_of(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield each file with the student's name: its folder within the class's, else its own name.
+
+    Raises ConfigError if a folder has no file of Python's.
+    """
+    for path in paths:
+        if not path.is_dir():
+            yield path, path.stem
+            continue
+        found = sorted(p for p in path.rglob("*.py") if p.name != "suspect.py")
+        if not found:
+            raise ConfigError(f"{path}: no .py file in this folder, expected those of a class")
+        for one in found:
+            folder = one.relative_to(path).parent.as_posix()
+            yield one, one.stem if folder == "." else folder
+
+
+def check_one(
+    path: Path, student: str, known: Mapping[str, Any], timeout: float
+) -> tuple[Row, list[str], int]:
+    """Return the row of a file, the lines on it, and its exit code. What cannot be read is told at once."""
+    from fedref.teach.hunt import exercise_name, file_verdict
+
+    name = "–"
+    try:
+        text = read_text(path, WANTED)
+        name = exercise_name(text, path, known)
+        right, lines = file_verdict(text, str(path), known, timeout)
+    except FedrefError as error:  # the rest of a class is checked all the same
+        say(f"error: {error}")
+        return Row(student, name, "not read", str(error)), [], 2
+    except TimeoutError as error:
+        right, lines = False, [f"{error}: does it wait for something? (--timeout)"]
+    except ChildProcessError as error:
+        right, lines = False, [str(error)]
+    verdict, *words = lines if lines[0] in VERDICTS else ["not right", *lines]
+    return Row(student, name, verdict, words[0].strip() if words else ""), lines, int(not right)
+
+
+def class_table(rows: Sequence[Row]) -> str:
+    """Return a table student × exercise, and how often each is right and its most frequent mistake."""
+    names = list(dict.fromkeys(row.exercise for row in rows))
+    cells = {(row.student, row.exercise): row.verdict for row in rows}
+    table = [["", *names]]
+    for student in dict.fromkeys(row.student for row in rows):
+        table.append([student, *(cells.get((student, name), "") for name in names)])
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+    for name in names:
+        own = [row for row in rows if row.exercise == name]
+        right = sum(row.verdict in GOOD for row in own)
+        mistakes = Counter(row.words for row in own if row.verdict not in GOOD and row.words)
+        line = f"{name}: {right} of {len(own)} right"
+        for words, times in mistakes.most_common(1):
+            line += f"; most often ({times} ×): {words}"
+        lines.append(line)
+    return "\n".join(["", *lines])
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write a row for each file; a text that a spreadsheet would take for a formula is quoted."""
+    head = [field.replace("words", "mistake") for field in Row._fields]
+    with disk_errors(path), path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv_writer(file)
+        writer.writerow(head)
+        writer.writerows([f"'{x}" if x[:1] in tuple("=+-@") else x for x in row] for row in rows)

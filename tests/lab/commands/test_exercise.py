@@ -1,15 +1,18 @@
 """`fedref exercise`: list, start, check."""
 
+import csv
+import re
+
 from running import main
 
-from fedref.lab.commands import exercise
+from fedref.teach import verdict
 from fedref.teach.exercises import EXERCISES
 
 RIGHT = EXERCISES["proximal"].missing
 
 
 def test_a_class_is_checked_at_once_whatever_a_file_does(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(exercise, "WAITED", 100)  # the machine may be busy
+    monkeypatch.setattr(verdict, "WAITED", 100)  # the machine may be busy
     assert main("exercise", "start", "proximal", tmp_path / "new") == 0
     right = tmp_path / "new" / "proximal.py"
     message = f"{right}: write what is missing, then `fedref exercise check {right}`\n"
@@ -35,6 +38,33 @@ def test_a_class_is_checked_at_once_whatever_a_file_does(tmp_path, capsys, monke
     assert "begins with no" in err
     assert "none.py" in err
     assert [main("exercise", "check", file) for file in (others[0], right)] == [1, 0]
+
+
+def test_the_folder_of_a_class_ends_with_a_table_in_which_every_file_has_a_row(tmp_path, capsys):
+    main("exercise", "start", "proximal", tmp_path / "class" / "ada")
+    right = tmp_path / "class" / "ada" / "proximal.py"
+    head, mark, code = right.read_text("utf-8").rpartition('"""\n\nfrom')
+    right.write_text(head + mark + code.replace("...", RIGHT), "utf-8")
+    for student in ("bob", "=cmd"):
+        own = tmp_path / "class" / student / "proximal.py"
+        own.parent.mkdir()
+        own.write_text(head + mark + code.replace("...", "mu * ((w - w_t) ** 2).sum()"), "utf-8")
+    (tmp_path / "class" / "eve.py").write_bytes(b"\xff\xfe")
+    table = tmp_path / "class.csv"
+    capsys.readouterr()
+    assert main("exercise", "check", tmp_path / "class", "--csv", table) == 2
+    out = capsys.readouterr().out
+    assert re.search(r"^ada +right$", out, re.MULTILINE)
+    assert re.search(r"^bob +not right$", out, re.MULTILINE)
+    assert re.search(r"^eve +not read$", out, re.MULTILINE)
+    assert "proximal: 1 of 3 right; most often (2 ×): the factor of the square is μ/2" in out
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert {*rows} == {"ada", "bob", "'=cmd", "eve"}
+    assert rows["eve"]["verdict"] == "not read"
+    assert main("exercise", "check", tmp_path / "class" / "ada", "--csv", table) == 0
+    (tmp_path / "empty").mkdir()
+    assert main("exercise", "check", tmp_path / "empty") == 2
 
 
 def test_a_hunt_is_written_and_checked(tmp_path, capsys):
