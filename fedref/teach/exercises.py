@@ -20,7 +20,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-import fedref.checks  # noqa: F401 (more rules for dual numbers)
 from fedref import spec
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown

@@ -23,6 +23,7 @@ import numpy as np
 
 from fedref import spec
 from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.checks import DualNumber
 from fedref.conformance.errata import MISTAKES, TEXTS, replace
 from fedref.judge.terms import RIGHT, combine, sum_text
 from fedref.teach.example import show
@@ -120,7 +121,8 @@ def verdict(
         written = runner.call(parts_of, *work, timeout=WAITED * seconds)
     if isinstance(written, str):
         return False, ["not right", written, faults[0]]
-    return False, ["not right", *evidence(exercise, *written, whole, faults)]
+    line, values = written
+    return False, ["not right", *evidence(exercise, line, values, whole, faults)]
 
 
 def results_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
@@ -190,9 +192,11 @@ def refuse_itself(*_: Any, **__: Any) -> Any:
     raise RuntimeError("this calls the specification's own function, which you are writing")
 
 
-def writable_gradient(f: Callable[..., Any], x: Any, gradient: Any = spec.gradient) -> Any:
-    """Return ∇f(x) as an array of its own: a student may change it in place."""
-    g = gradient(f, x)
+def writable_gradient(
+    f: Callable[..., Any], x: Any, kind: Any = None, gradient: Any = spec.gradient
+) -> Any:
+    """Return ∇f(x) as an array of its own: a student may change it in place, and use NumPy's functions."""
+    g = gradient(f, x, kind or DualNumber)
     return np.array(g) if isinstance(g, np.ndarray) else g
 
 
@@ -446,7 +450,8 @@ def known_values(exercise: Exercise) -> list[tuple[str, list[Any]]]:
     """Return for each known mistake what to say to it, and what it gives at each moment."""
     found = list[tuple[str, list[Any]]]()
     for text, words in known_answers(exercise).items():
-        with suppress(Exception):  # an edited line may raise anything
+        # an edited line may raise anything
+        with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
             wrong = read_answer(exercise, text, "")
             if not isinstance(wrong, str):
                 values = [plain(value_at(exercise, wrong, x)) for x in moments_of(exercise)]
@@ -459,9 +464,10 @@ def known_results(exercise: Exercise) -> list[tuple[str, list[Any]]]:
     """Return for each known mistake in another line what to say to it, and its results."""
     found = list[tuple[str, list[Any]]]()
     for edit, words in exercise.elsewhere.items():
-        text = exercise.source.replace(*edit.split(" → "))
+        right, wrong = edit.split(" → ")
+        text = exercise.source.replace(right, wrong)
         function = define(text, exercise.name_of_function, dict(vars(spec)))
-        with suppress(Exception):
+        with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
             results = [run(function, deepcopy(call)) for call, _ in calls_of(exercise)]
             found.append((words, [plain(x) for x in results]))
     return found

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from csv import writer as csv_writer
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import as_data_error, read_text
+from fedref.boundary.files import as_data_error, read_text, write_atomically
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.lab.commands.console import say
+from fedref.lab.experiments.results import write_csv
 from fedref.lab.experiments.run_directory import disk_errors
 
 GROUP = """\
@@ -112,7 +113,7 @@ class Row(NamedTuple):
     student: str
     exercise: str
     verdict: str
-    words: str
+    mistake: str
 
 
 def check(
@@ -143,7 +144,9 @@ def check(
     if len(rows) > 1:
         print(class_table(rows))
     if csv is not None:
-        write_rows(csv, rows)
+        written = [dict(zip(Row._fields, row)) for row in rows]
+        with disk_errors(csv):
+            write_atomically(csv, partial(write_csv, written, list(Row._fields)))
     return code
 
 
@@ -198,18 +201,9 @@ def class_table(rows: Sequence[Row]) -> str:
     for name in names:
         own = [row for row in rows if row.exercise == name]
         right = sum(row.verdict in GOOD for row in own)
-        mistakes = Counter(row.words for row in own if row.verdict not in GOOD and row.words)
+        mistakes = Counter(row.mistake for row in own if row.verdict not in GOOD and row.mistake)
         line = f"{name}: {right} of {len(own)} right"
         for words, times in mistakes.most_common(1):
             line += f"; most often ({times} ×): {words}"
         lines.append(line)
     return "\n".join(["", *lines])
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write a row for each file; a text that a spreadsheet would take for a formula is quoted."""
-    head = [field.replace("words", "mistake") for field in Row._fields]
-    with disk_errors(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv_writer(file)
-        writer.writerow(head)
-        writer.writerows([f"'{x}" if x[:1] in tuple("=+-@") else x for x in row] for row in rows)
