@@ -164,8 +164,7 @@ def test_label_note(federation: Federation) -> str:
         return ""
     names = [source.label_names[k] if source.label_names else k for k in new.tolist()]
     return (
-        f"no training row has label {list_some(names)}: {int(np.isin(y, new).sum())} test rows cannot be "
-        "predicted right"
+        f"no training row has label {list_some(names)}, {int(np.isin(y, new).sum())} test rows do"
     )
 
 
@@ -182,11 +181,15 @@ def dealt_note(federation: Federation) -> str:
 
 def leftover_note(federation: Federation) -> str:
     """Return a note on rows that are in no part; "" without any."""
-    left, rule = int((~is_held(federation)).sum()), federation.rule
+    left, parameters = int((~is_held(federation)).sum()), federation.parameters
     if not left:
         return ""
-    reason = f": {RULES[rule].leftover}" if rule in RULES else ""
-    return f"{left:,} of {len(federation.source.y):,} rows are left out{reason}"
+    rule = RULES.get(parameters.get("of", federation.rule))
+    reasons = [rule.leftover] if rule and rule.leftover else []
+    if federation.source.test_from is not None and parameters.get("pool") == "train":
+        reasons.append("the published test part")
+    more = f": {' and '.join(reasons)}" * bool(reasons)
+    return f"{left:,} of {len(federation.source.y):,} rows are left out{more}"
 
 
 def source_text(source: Source) -> str:
@@ -197,7 +200,7 @@ def source_text(source: Source) -> str:
     text = f"{printable(source.name)}: {n:,} rows of {size} ({source.X.dtype}), "
     text += f"{kind} {source.y.min()} to {source.y.max()}"
     notes = *source.notes, byte_note(source, usual_scaling(source)), label_note(source)
-    return "\n  ".join([text, *filter(None, notes)])
+    return "\n  ".join([text, *map(printable, filter(None, notes))])
 
 
 def remarks(federation: Federation) -> list[str]:

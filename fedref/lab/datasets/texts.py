@@ -216,14 +216,16 @@ def parse_any(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     return (parse_tweets if tweet else leaf.parse_rows)(x, y, where)
 
 
-#: The type of X that each kind of rows is parsed to → the kind.
-KINDS = {"u": "windows of characters", "O": "tweets", "i": "numbers", "f": "numbers"}
+def kind_of(X: Array) -> str:
+    """Return the kind of rows that `parse_any` made."""
+    kinds = {np.dtype(object): "tweets", np.dtype(np.uint8): "windows of characters"}
+    return kinds.get(X.dtype, "numbers")
 
 
 def read_leaf(path: Path) -> Raw:
     """Read LEAF's JSON of rows of numbers, of Shakespeare's windows, or of Sent140's tweets."""
     parts = leaf.read_parts(path, parse_any)
-    kinds = {KINDS[user.X.dtype.kind]: user for _, users in parts for user in users if len(user.y)}
+    kinds = {kind_of(user.X): user for _, users in parts for user in users if len(user.y)}
     if len(kinds) > 1:
         (one, user), (other, also) = list(kinds.items())[:2]
         raise data_error(also.where, f"x holds {other}", f"{one}, as in {user.where}")
@@ -235,5 +237,5 @@ def read_leaf(path: Path) -> Raw:
         note = "windows of characters: the next one is the label"
     if "numbers" in kinds:
         return raw
-    facts = {"vocabulary": CHARACTERS} | raw.facts
+    facts: dict[str, Any] = {"vocabulary": CHARACTERS, **raw.facts}
     return raw._replace(facts=facts | {"notes": (*facts["notes"], note)})

@@ -39,13 +39,13 @@ class Raw(NamedTuple):
 
 def source_of(raw: Raw, where: str, **more: Any) -> Source:
     """Check named arrays and make a Source of them. more : further fields, before the reader's facts."""
-    arrays, facts = raw.arrays, {**raw.facts, **more}
+    arrays, facts = raw.arrays, dict[str, Any](raw.facts) | more
     X, y = take_arrays(arrays, where, ("X", "y"), ("client", "test"))
     pixels = X.dtype == np.uint8 and X.ndim > 2  # bytes in a table may count anything
-    facts = {"full_scale": BYTE if pixels else None} | facts
+    facts = {"full_scale": BYTE if pixels else None, **facts}
     X, image = as_features(X, where)
     y, words = as_targets(y, len(X), where)
-    facts = {"image": image, "label_names": words} | facts
+    facts = {"image": image, "label_names": words, **facts}
     client = None
     if "client" in arrays:
         client = np.asarray(arrays["client"])

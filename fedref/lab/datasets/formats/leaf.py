@@ -74,9 +74,9 @@ def read_user(name: str, entry: Any, count: Any, where: str, parse: Parse, more:
     if not isinstance(x, list) or not isinstance(y, list):
         raise data_error(where, "x or y is missing or no list", "lists x and y")
     what = f"{len(x)} rows in x, {len(y)} in y, {reprlib.repr(count)} in num_samples"
-    right = type(count) is int and len(y) <= count <= len(y) + more and count - len(y) in (0, more)
-    if not y and type(count) is int:
-        right = 0 <= count <= more
+    right = count in (len(y), len(y) + more)
+    if not y:
+        right = isinstance(count, int) and 0 <= count <= more
     require(len(x) == len(y) and right, where, what, "as many of each")
     if not x:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), where)

@@ -19,30 +19,29 @@ from fedref.boundary.files import (
     read_text,
     unpacked_limit,
 )
-from fedref.lab.datasets.formats.arrays import Raw, require
-from fedref.lab.datasets.formats.tables import as_number, numbers_or_words
+from fedref.lab.datasets.formats.arrays import Raw, as_number, require
+from fedref.lab.datasets.formats.tables import numbers_or_words
 
 EXPECTED = "svmlight's text: LABEL INDEX:VALUE INDEX:VALUE ... on each line, indices ascending"
+SNIFFED = 1 << 16  # bytes from which the format is recognised
 LINE = re.compile(rb"\s*[^\s:#]+(\s+\d+:[^\s:]+)+\s*(#.*)?")
 
 
 def holds(path: Path) -> bool:
     """Return whether the first line that is no remark looks like a row (a9a has no suffix)."""
     with open_regular(path, EXPECTED) as stream, as_data_error(path, EXPECTED):
-        lines = gunzip(stream).read(1 << 16).splitlines()
+        begin = gunzip(stream).read(SNIFFED)
+    lines = begin.splitlines()
+    if len(begin) == SNIFFED:  # which ends within a line
+        lines[-1] = lines[-1].rpartition(b" ")[0]
     rows = (line for line in lines if line.strip() and not line.startswith(b"#"))
     return LINE.fullmatch(next(rows, b"")) is not None
 
 
 def read(path: Path) -> Raw:
     """Read a file; errors name the line."""
-    labels, lines, rows, columns, values = (
-        list[str](),
-        array("q"),
-        array("q"),
-        array("q"),
-        array("d"),
-    )
+    labels, values = list[str](), array("d")
+    lines, rows, columns = (array("q") for _ in range(3))
     for number, line in enumerate(read_text(path, EXPECTED).splitlines(), 1):
         cells = line.partition("#")[0].split()
         if not cells:
@@ -66,16 +65,10 @@ def read(path: Path) -> Raw:
     first = min(1, min(columns))
     n, p = len(labels), max(columns) + 1 - first
     limit = unpacked_limit(path.stat().st_size)
-    require(
-        8 * n * p <= limit,
-        path,
-        f"{n} rows of {p} features take {8 * n * p} bytes",
-        f"at most {limit}",
-    )
-    X = np.zeros((n, p))
-    X[np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64) - first] = np.frombuffer(
-        values
-    )
+    size = f"{n} rows of {p} features take {8 * n * p} bytes"
+    require(8 * n * p <= limit, path, size, f"at most {limit}")
+    X, place = np.zeros((n, p)), np.frombuffer(columns, np.int64) - first
+    X[np.frombuffer(rows, np.int64), place] = np.frombuffer(values)
     with as_data_error(path, EXPECTED):
         y, names = numbers_or_words(labels, lines, "the label", path)
     note = f"svmlight: features are numbered from {first}; those that a row does not name are 0"

@@ -31,7 +31,7 @@ class Rule:
 
     help: ClassVar[str]
     elsewhere: ClassVar[str] = ""
-    leftover: ClassVar[str] = "the published test part"
+    leftover: ClassVar[str] = ""
     bounds: ClassVar[Mapping[str, Any]] = {
         "users": (1,),
         "train_fraction": (0, 1),

@@ -26,7 +26,7 @@ class Natural(Rule):
     min_rows: int = 1
     train_fraction: float = 0.9
 
-    leftover = "of clients with fewer than min_rows rows"
+    leftover = "those of clients with fewer than min_rows rows"
     meanings: ClassVar[Mapping[str, str]] = {"min_rows": "leave out clients with fewer rows"}
 
     def split(self, source: Source, rng: Generator) -> Parts:

@@ -85,6 +85,7 @@ class PerFedAvg(Rule):
     a_test: int | None = None
     train_fraction: float = 0.8
 
+    leftover = "what is left of each class when all users have their rows"
     bounds: ClassVar[Mapping[str, Any]] = {"users": (2,)}
     meanings: ClassVar[Mapping[str, str]] = {
         "users": "number of clients, even; 50, or fewer if the data has too few rows",

@@ -69,6 +69,10 @@ class PowerLaw(Rule):
     pool: str = "all"
     train_fraction: float = 0.9
 
+    leftover = (
+        "what is left of each class when shares are rounded down, and classes that nobody holds"
+    )
+
     def split(self, source: Source, rng: Generator) -> Parts:
         pools = by_class(source, rows_of(source, self.pool))
         C = len(pools.sizes)
@@ -100,6 +104,7 @@ class LognormalSizes(Rule):
     pool: str = "all"
     train_fraction: float = 0.9
 
+    leftover = "what is left when each client has as many rows as were drawn"
     bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
     meanings: ClassVar[Mapping[str, str]] = {
         "mu": "mean of log(n − 5)",
