@@ -41,12 +41,20 @@ WEIGHTINGS = ("samples", "uniform")
 
 
 def weighted_mean(p: Array, w: Array) -> Array:
-    """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,)."""
+    """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,).
+
+    Raises ValueError if there is not one p_k for each w_k.
+    """
     return weighted_sum(p, w)  # [apfl eq.1] w = Σ_k p_k w_k
 
 
 def weighted_sum(c: Array, w: Array) -> Array:
-    """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time."""
+    """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time.
+
+    Raises ValueError if there is not one c_k for each w_k.
+    """
+    if len(c) != len(w):
+        raise ValueError(f"weighted sum: {len(c)} weights and {len(w)} vectors, expected one each")
     terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
     total = next(terms)
     for term in terms:

@@ -369,14 +369,14 @@ def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_we
 def fedmaml(f, theta, rounds, alpha, beta, steps=1):
     """Model-agnostic meta-learning (MAML), each client a task: § and letters of an unsigned tutorial.
     Yields the meta-model θ, and the candidate θ′: the mean of the adapted models θ*_k."""
-
-    def objective(sets, x):  # Σ_k L_k(θ*_k; D_val) of θ = x, a sum and not a mean  [fedmaml §3.2]
-        return sum(n * f(adapt(f, x, tr, alpha, steps), val) for n, tr, val in sets)
-
     for clients in rounds:
-        sets = [(client.draws, *client.steps[0]) for client in clients]  # D_tr and D_val of each
-        stars = [adapt(f, theta, tr, alpha, steps) for _, tr, _ in sets]  # [fedmaml §4.2]
-        theta = theta - beta * gradient(partial(objective, sets), theta)
+        draws = [client.draws for client in clients]
+        gs, stars = [], []
+        for client in clients:
+            ((tr, val),) = client.steps  # D_tr and D_val
+            gs.append(maml(f, theta, tr, val, alpha, steps))  # ∇_θ L_k(θ*_k; D_val)
+            stars.append(adapt(f, theta, tr, alpha, steps))  # [fedmaml §4.2]
+        theta = theta - beta * average(draws, gs)  # a sum and not a mean  [fedmaml §3.2]
         yield theta, average(uniform_weights(clients), stars)  # [fedmaml §4.3]
 
 
@@ -628,9 +628,12 @@ def fednova(f, w, rounds, eta, weights=sample_weights):
     """[fednova alg.1] Each client's change of w counts per step: d_k is its mean gradient. Yields w."""
     for clients in rounds:
         p = weights(clients)
-        taus = [len(client.steps) for client in clients]
-        ends = [next(fedavg(f, w, [[client]], eta)) for client in clients]
-        d = [(w - w_k) / (eta * tau) for w_k, tau in zip(ends, taus)]
+        taus, d = [], []
+        for client in clients:
+            tau = len(client.steps)
+            w_k = next(fedavg(f, w, [[client]], eta))
+            taus.append(tau)
+            d.append((w - w_k) / (eta * tau))
         w = w - average(p, taus) * eta * average(p, d)
         yield w
 

@@ -126,3 +126,10 @@ def test_without_rows_to_adapt_to_a_client_has_the_server_s_parameters(name):
     it, model, w = ALGORITHMS[name](), MODELS["svm"], np.arange(4.0)
     sent = it.download(it.initial(model, w))
     np.testing.assert_array_equal(it.personalised_params(model, sent, None, None), w)
+
+
+@pytest.mark.parametrize("combine", [weighted_mean, weighted_sum])
+@pytest.mark.parametrize("count", [1, 3])
+def test_weights_and_vectors_are_as_many(combine, count):
+    with pytest.raises(ValueError, match=f"2 weights and {count} vectors, expected one each"):
+        combine(np.array([0.5, 0.5]), np.ones((count, 4)))

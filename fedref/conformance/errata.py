@@ -110,7 +110,7 @@ def build_judge(*names: str | Mistake) -> Any:
 def run(text: str, name: str, **names: Any) -> ModuleType:
     """Return a module of this text, which has `names` already. torch.compile looks it up by its name."""
     module = ModuleType(f"{__name__}.{name}_{next(NUMBERS)}")
-    vars(module).update(names)
+    vars(module).update(names, SOURCE=text)
     sys.modules[module.__name__] = module
     exec(compile_once(text, f"<{name} of {__name__}>"), vars(module))
     return module

@@ -13,7 +13,7 @@ import fedref
 from fedref.boundary.errors import DataError
 from fedref.judge import Case as Case
 
-VERSION = 3
+VERSION = "4-dev"
 DTYPES = ("float32", "float64")
 
 
@@ -28,7 +28,7 @@ def folder() -> Path:
 ENTRY = (
     "name", "tag", "tags", "about", "call", "algorithm", "model", "hyper",
     "required", "tolerance", "condition", "digits", "catches",
-    "convention",
+    "convention", "part", "quick",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> C
         for side, p in (("inputs", "in."), ("outputs", "out."))
     }
     values: dict[str, Any] = {name: entry[name] for name in ENTRY}
-    values |= {name: tuple(values[name]) for name in ("required", "tags")}
+    values |= {name: tuple(values[name]) for name in ("required", "tags", "part")}
     values["catches"] = tuple(names[i] if isinstance(i, int) else i for i in entry["catches"])
     return Case(**values, **sides)
 

@@ -6,15 +6,17 @@ the cases' names and calls the specification. A known mistake may be an edit of 
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from inspect import signature
-from types import SimpleNamespace
+from itertools import repeat
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from fedref import spec
 from fedref.judge.case import Case, Values, build_model, flatten
+from fedref.judge.halves import Round, cut
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
 from fedref.models.numerics import Array
 
@@ -22,12 +24,10 @@ from fedref.models.numerics import Array
 def answer(case: Case, arguments: Values | None = None) -> dict[str, Any]:
     """Return the specification's outputs for a case, by the papers' names, flat: "0.server.w" → array.
 
-    It has the required outputs of every call but `aggregate` (the specification has whole rounds only)
-    and a `client` in the middle of a run; there it raises NotImplementedError, as a backend would.
+    It has every required output. What the specification has in no form raises NotImplementedError, as in
+    a backend.
     arguments : the case's inputs as another library's arrays.
     """
-    if case.call not in CALLS:
-        raise NotImplementedError(f"{case.call}: the specification has whole rounds only")
     h = SimpleNamespace(**case.hyper, shapes=case.model["shapes"])
     f = risk_of(build_model(case.model))
     return flatten(CALLS[case.call](case.algorithm, f, h, **(arguments or case.arguments())))
@@ -337,32 +337,124 @@ def name_state(names: tuple[str, ...], values: Any) -> dict[str, Any]:
     return out
 
 
+# ---- halves of a round ---------------------------------------------------------------------------
+
+#: Algorithm → how the lists of uploads in its box are named in cases. Default: ws, {"w"}.
+UPLOADS: Mapping[str, Mapping[str, str]] = {
+    "fedmeta-maml": {"sent": "g_theta"},
+    "fedmeta-fomaml": {"sent": "g_theta"},
+    "fedmeta-sgd": {"sent": "g_theta g_alpha"},
+    "fedmaml": {"gs": "g", "stars": "theta_star"},
+    "fedcurv": {"ends": "I theta"},
+    "apfl": {"ends": "w", "estimates": "importance"},
+    "scaffold": {"dy": "dy", "dc": "dc"},
+    "feddyn": {"ends": "w"},
+    "fednova": {"taus": "tau", "d": "d"},
+}
+#: Algorithm → the name in its box of what each client keeps, and the names of that in cases.
+KEPT = {
+    "apfl": ("personal", "a w_k"), "scaffold": ("controls", "c_i"),
+    "apfl-deng": ("personal", "v a"), "feddyn": ("hs", "h_k"),
+}  # fmt: skip
+
+
+@cache
+def cut_boxes(half: str) -> Any:
+    return cut(spec, half)
+
+
+def run_half(
+    half: str, algorithm: str, f: spec.Risk, h: Any, server: Values, clients: list[Any], kept: Any
+) -> Any:
+    """Return what half of a round yields. kept : what client 0 kept, by the names of cases."""
+    one = Round(clients)
+    one.state = state_before(algorithm, server, kept)
+    _, run = RUNS[algorithm]
+    known = globals() | {"spec": cut_boxes(half)}
+    if half == "client":
+        known["kept_sums"] = iter
+    run = FunctionType(run.__code__, known)
+    x = server["theta" if "theta" in server else "w"]
+    return next(run(f, x, iter([one]), h))
+
+
+def state_before(algorithm: str, server: Values, kept: Any) -> dict[str, Any]:
+    """Return a round's state by the names of its box: more than that has, at times."""
+    state = {name: server[name] for name in ("c", "h", "m", "v", "F", "falls") if name in server}
+    if algorithm.startswith("fedmeta"):
+        state |= {n: [server.get(f"{n}_{x}", 0) for x in ("theta", "alpha")] for n in "mv"}
+        state = {n: np.stack(x) if algorithm == "fedmeta-sgd" else x[0] for n, x in state.items()}
+    if (
+        algorithm == "fedcurv"
+    ):  # Σ I (θ − θ_j)² over the others, from its sums u = Σ I and v = Σ Iθ_j
+        u, v = server["u"], server["v"]
+        if kept and kept["t"] == server["t"] - 1:
+            u, v = u - kept["I"], v - kept["v"]
+        state["previous"] = {"at 1": (v, 1.0), "at 0": (u - v, 0.0)}
+    name, fields = KEPT.get(algorithm, ("", ""))
+    values = [kept[key] for key in fields.split()] if kept else []
+    known = {name: {0: values[0] if len(values) == 1 else tuple(values)} if kept else {}}
+    t = int(server.get("t", 0)) + algorithm.startswith("fedmeta")  # Adam counts from 1
+    before = {"before": server.get("loss", np.nan), "renew": bool(server.get("renew"))}
+    return state | known | before | {"t": t}
+
+
 def client(
-    algorithm: str,
-    f: spec.Risk,
-    h: Any,
-    server: Values,
-    data: Values,
-    rows: Values,
-    client: Any = None,
-) -> Values:
-    """Return the upload of a client that keeps nothing: the model after a round of its own."""
-    begun = any((server[name] != 0).any() for name in ("c", "t") if name in server)
-    if client or begun or "theta" in server or algorithm == "fednova":
-        raise NotImplementedError("the specification has no client alone that sends anything but w")
+    algorithm: str, f: spec.Risk, h: Any, server: Values, data: Values, rows: Values, client: Any = None,
+) -> Values:  # fmt: skip
+    """Return what a client sends and keeps after a round: its half of the algorithm's box."""
     data_k, S = batch(data), len(next(iter(rows.values())))
-    algorithm, h = "fedavg" if algorithm in BY_SAMPLES else algorithm, with_learned(h, server)
-    names, run = RUNS[algorithm]
-    alone = settings(algorithm, h, 1, iter([np.nan]))
-    if algorithm == "pfedme":
-        alone.beta = 1.0  # the server's
-    one = [[spec.Client(0, data_k, steps_of(data_k, rows, S))]]
-    state = name_state(names, next(run(f, server["w"], iter(one), alone)))
-    out: dict[str, Any] = {"upload": {"w": state["server"]["w"]}}
+    h = settings(algorithm, with_learned(h, server), 1, iter([np.nan]))
+    algorithm = "fedavg" if algorithm in BY_SAMPLES else algorithm
+    clients = [spec.Client(0, data_k, steps_of(data_k, rows, S))]
+    local = run_half("client", algorithm, f, h, server, clients, client)
+    out: dict[str, Any] = {"upload": {}, "client": {}}
+    for name, fields in UPLOADS.get(algorithm, {"ws": "w"}).items():
+        sent = local[name]
+        for value in sent.values() if isinstance(sent, dict) else sent:
+            out["upload"] |= named(fields, value)
+    if algorithm == "fedcurv":
+        I, theta = local["ends"][0]
+        out["client"] = {"I": I, "v": I * theta, "t": server["t"]}
+    elif algorithm in KEPT:
+        name, fields = KEPT[algorithm]
+        out["client"] = named(fields, local[name][0]) if 0 in local[name] else {}
     if algorithm == "fedprox":
-        w, penalty = out["upload"]["w"], state["measured"]["penalty"]
-        out |= {"gamma": state["measured"]["gamma"], "h": f(w, data_k) + penalty}
+        (w,), (penalty,), (gamma,) = local["ws"], local["penalties"], local["gammas"]
+        out |= {"gamma": gamma, "h": f(w, data_k) + penalty}
     return out
+
+
+def named(fields: str, value: Any) -> dict[str, Any]:
+    """Return {field: value}, or the parts of a value of several fields by their names."""
+    return dict(zip(fields.split(), value)) if " " in fields else {fields: value}
+
+
+def aggregate(
+    algorithm: str, f: spec.Risk, h: Any, server: Values, uploads: Values, n: Array, counts: Array,
+    N: Any = None,
+) -> Values:  # fmt: skip
+    """Return the server's state after a round of these uploads: its half of the algorithm's box."""
+    h = settings(
+        algorithm, with_learned(h, server), len(n) if N is None else int(N), repeat(np.nan)
+    )
+    h.adaptive_mu = False  # the loss is not known yet
+    box = "fedavg" if algorithm in BY_SAMPLES else algorithm
+    clients = []
+    for k, (n_k, times) in enumerate(zip(n, counts, strict=True)):
+        sent = {
+            name: [uploads[field][k] for field in fields.split()]
+            for name, fields in UPLOADS.get(box, {"ws": "w"}).items()
+            if fields.split()[0] in uploads
+        }
+        sent = {name: x[0] if len(x) == 1 else np.stack(x) for name, x in sent.items()}
+        D = spec.Batch(None, range(int(n_k)))
+        clients.append(SimpleNamespace(k=k, n=int(n_k), draws=int(times), data=D, sent=sent))
+    names = tuple(name for name in RUNS[algorithm][0] if "measured" not in name)
+    after = name_state(names, run_half("server", algorithm, f, h, server, clients, None))["server"]
+    after = {name: x for name, x in after.items() if name in server}
+    after |= {"t": server["t"] + 1} if "t" in server else {}
+    return {"server": after} | ({} if algorithm == "fedmaml" else {"p": h.weights(clients)})
 
 
 # ---- evaluation ----------------------------------------------------------------------------------
@@ -402,5 +494,6 @@ def personal(
 
 CALLS: dict[str, Callable[..., Values]] = {
     "loss": loss, "grad": grad, "hvp": hvp, "dissimilarity": dissimilarity,
-    "meta_gradient": meta_gradient, "client": client, "round": rounds, "evaluate": evaluate,
+    "meta_gradient": meta_gradient, "client": client, "aggregate": aggregate, "round": rounds,
+    "evaluate": evaluate,
 }  # fmt: skip

@@ -28,6 +28,8 @@ class Case(NamedTuple):
     catches : names of the known mistakes that fail here, where that was measured.
     tags : every equation that the case runs, `tag` first.
     convention : only a choice shows here (a slope at a kink): another one is no mistake.
+    part : of a half, the case of rounds that it is cut from, the round t, and the client k.
+    quick : it is one of few cases that together catch most of the known mistakes (`--quick`).
     """
 
     name: str
@@ -46,6 +48,8 @@ class Case(NamedTuple):
     catches: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     convention: bool = False
+    part: tuple[Any, ...] = ()
+    quick: bool = False
 
     def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
         """Return fresh inputs, nested, floats in dtype."""

@@ -20,7 +20,7 @@ from fedref.proofs.table import ONE, PROOFS, proof
 
 
 def is_answered(case: judge.Case) -> bool:
-    """Return whether the specification answers a case; a twin without an L2 term adds nothing."""
+    """Return whether a proof is about a case: its maker confirms each half, and twins add nothing."""
     alone = case.call == "client" and (
         any(name.startswith("client.") for name in case.inputs) or case.required != ("upload.w",)
     )

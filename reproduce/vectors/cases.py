@@ -108,20 +108,23 @@ FURTHER_ALGORITHMS = (
     "scaffold", "apfl-deng", "feddyn", "fedadagrad", "fedyogi", "fedadam", "fedavgm", "fednova",
     "pfedme",
 )  # fmt: skip
+#: Algorithms whose clients train a model of their own → what they keep of it.
+PERSONAL = {"apfl-deng": ("v", "a")}
 #: Settings of rounds that differ from `HYPER`.
 ROUND_HYPER: dict[str, dict[str, Any]] = {
     "apfl": {"z": 1, "mu": 1.5},
     "fedcurv": {"lr": 0.1, "lam": 0.2},
     "pfedme": {"lam": 2.0, "beta": 0.8, "inner_steps": 3},
     "scaffold": {"server_lr": 0.9},
+    "apfl-deng": {"alpha": 0.5, "lr": 0.1},
 }
 
 #: Rows of the clients, and the batch size: all batches are full, so that only the equations are tested.
 #: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
 #: consecutive rounds.
 SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
-#: The same for the cases named `uneven`. d, B, K, N, the number of classes and all n_k differ, so that a mean
-#: over the wrong axis shows; last batches are short, and no L2 term hides what else is wrong.
+#: The same for the cases named `uneven`. d, B, K, N, the number of classes and each n_k differ, so that a
+#: mean over the wrong axis shows; last batches are short, and no L2 term hides what else is wrong.
 UNEVEN, UNEVEN_SIZES, UNEVEN_SEED = Logistic(2, 5), np.array([7, 9, 10, 11, 13, 14]), 3
 #: A smaller one for many rounds.
 SMALL = BinaryLogistic(7)
@@ -300,7 +303,8 @@ def make_trace(
     """
     source = source_of(f"trace round-{name}")
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
-    config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
+    usual = {"clients_per_round": 3, "batch_size": B}
+    config = Sampling(**{**usual, **amount, **(sampling or {})})
     given = HYPER | {"B": B} | dict(hyper or {})
     it = algorithm_of(algorithm, given)
     if it.pooled:
@@ -315,6 +319,15 @@ def make_trace(
     data["X"] = scale * data["X"] if scale != 1 else data["X"]
     main = serialise.required_state(algorithm, start, given)
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
+    if algorithm in PERSONAL:  # a client's own model: FedAvg's server does not depend on it
+        kept, first_round = PERSONAL[algorithm], given.get("z", 0) if algorithm == "apfl" else 0
+        required += [
+            f"{t}.clients.{k}.{key}"
+            for t, plan in enumerate(plans)
+            if t >= first_round
+            for k in plan["clients"][~plan["straggler"]]
+            for key in kept
+        ]
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
         {"state": {"server": start}, "data": data, "plans": plans}, required, tag,
@@ -422,7 +435,8 @@ UNEVEN_HYPER: dict[str, dict[str, Any]] = {
     "scaffold": {"server_lr": 0.9}, "scaffold-gradient": {"server_lr": 0.9, "control": "gradient"},
     "apfl-deng": {}, "apfl-deng-fixed": {"adaptive_alpha": False},
     "apfl-deng-clipped": {"alpha": 0.97, "lr": 0.3},
-    "feddyn": {}, "fedadagrad": {"server_lr": 0.3, "tau": 0.02}, "fedyogi": {"server_lr": 0.3, "beta2": 0.8},
+    "feddyn": {}, "fedadagrad": {"server_lr": 0.3, "tau": 0.02, "beta1": 0.6},
+    "fedyogi": {"server_lr": 0.3, "beta2": 0.8},
     "fedadam": {"server_lr": 0.3, "beta1": 0.7}, "fedavgm": {"momentum": 0.6}, "fednova": {},
     "pfedme": {"lam": 2.0, "beta": 0.8, "inner_steps": 5, "alpha": 0.1},
 }  # fmt: skip
@@ -520,6 +534,10 @@ def further_round_cases() -> Iterator[Case]:
         yield make_trace(f"fedavg-{name}", "fedavg", model, rounds=2, **uneven)
 
 
+#: Rounds whose client's half is that of a client that took part before: what it kept moves on.
+COMES_BACK = ("round-uneven-apfl-deng",)
+
+
 def client_and_server_cases() -> Iterator[Case]:
     """Yield single clients and aggregations, cut from the last round of some traces; then the loader's."""
     for whole in list(round_cases()):
@@ -536,11 +554,13 @@ def loader_cases() -> Iterator[Case]:
     given, model = whole.arguments(), build_model(whole.model)
     for i, (n, text) in enumerate(LOADER.items()):
         inputs = client_inputs(given["state"], given["data"], given["plans"][0], i)
-        yield make_case(
+        one = make_case(
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
             f"a client of {n} row{'s' * (n > 1)}: {text}",
         )  # fmt: skip
-    yield from split_round(whole._replace(name="round-loader"), 1)
+        yield one._replace(part=(whole.name, 0, int(given["plans"][0]["clients"][i])))
+    for case in split_round(whole._replace(name="round-loader"), 1):
+        yield case._replace(part=(whole.name, *case.part[1:]))
 
 
 def client_inputs(state: Any, data: Any, plan: Any, i: int) -> dict[str, Any]:
@@ -567,21 +587,26 @@ def split_round(whole: Case, t: int) -> Iterator[Case]:
     common = (whole.algorithm, model, whole.hyper)
 
     if any(part in whole.name for part in ("-mlp", "uneven", "mu-state")):
-        i = int(np.argmax(plan["sizes"]))
+        again = [k in state["clients"] for k in plan["clients"].tolist()]
+        more = 100 * np.array(again) if whole.name in COMES_BACK else 0
+        i = int(np.argmax(plan["sizes"] + more))
         k, inputs = int(plan["clients"][i]), client_inputs(state, data, plan, i)
         required = [f"upload.{name}" for name in after["uploads"]]
         if k in after["clients"]:
             required += [f"client.{name}" for name in after["clients"][k]]
         at = f"client-{stem}", "client", *common, inputs, required
-        yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm][1]}")
-    inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
-    inputs |= {"counts": plan["counts"]}
+        case = make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm][1]}")
+        yield case._replace(part=(whole.name, t, k))
+    sends = ~(plan["straggler"] & bool(whole.hyper["drop"]))
+    inputs = {"server": server, "uploads": after["uploads"]}
+    inputs |= {"n": plan["sizes"][sends], "counts": plan["counts"][sends]}
     if whole.algorithm in ("scaffold", "feddyn"):  # which divide by the number of all clients
         inputs["N"] = len(data["offsets"]) - 1
     main = {name.split(".")[-1] for name in whole.required}
     required = [f"server.{name}" for name in after["server"] if name in main]
     at = f"aggregate-{stem}", "aggregate", *common, inputs, required
-    yield make_case(*at, whole.tag, f"the server's half of {whole.name}")
+    case = make_case(*at, whole.tag, f"the server's half of {whole.name}")
+    yield case._replace(part=(whole.name, t))
 
 
 def evaluation_cases() -> Iterator[Case]:
@@ -661,7 +686,7 @@ def with_twin(cases: Iterable[Case]) -> Iterator[Case]:
         if case.model["l2"] and case.call != "aggregate":
             about = f"{case.about}; without an L2 term"
             plain = {**case.model, "l2": 0.0}
-            twin = case._replace(name=f"{case.name}-no-l2", model=plain, about=about)
+            twin = case._replace(name=f"{case.name}-no-l2", model=plain, about=about, part=())
             rounds = 2 if case.name.endswith("-mlp") else 1  # what comes later needs no twin
             yield first_rounds(twin, rounds) if case.call == "round" else twin
         yield case

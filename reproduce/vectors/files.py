@@ -78,7 +78,7 @@ def write(
     for path in to.glob("*.npz"):
         if path.stem not in {case.name for case in cases}:
             path.unlink()
-    head = f'"version": {VERSION}, "schema": "index.schema.json", "commit": "{commit}"'
+    head = f'"version": {json.dumps(VERSION)}, "schema": "index.schema.json", "commit": "{commit}"'
     head += f', "tolerance": "{REASON}"'
     parts = [
         ",\n".join(json.dumps(e, ensure_ascii=False, separators=(",", ":")) for e in many)
