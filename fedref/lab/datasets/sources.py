@@ -309,8 +309,13 @@ def is_by_client(value: Mapping[Any, Any]) -> bool:
     return (
         bool(value)
         and all(isinstance(x, tuple | list) and len(x) == 2 for x in value.values())
-        and all(np.ndim(X) == 2 for X, _ in value.values())
+        and all(axes_of(X) == 2 for X, _ in value.values())
     )
+
+
+def axes_of(X: Any) -> int:
+    """Return the number of axes of a list or an array, also of one that NumPy cannot convert."""
+    return int(X.ndim) if hasattr(X, "ndim") else np.ndim(X)
 
 
 def from_memory(value: Any, where: str) -> Source | Federation:
@@ -325,14 +330,15 @@ def from_memory(value: Any, where: str) -> Source | Federation:
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
     if "X" not in value and is_by_client(value):
-        Xs, ys = zip(*value.values())
+        pairs = [[tables.as_array(part, where) for part in pair] for pair in value.values()]
+        Xs, ys = zip(*pairs)
         try:
             X, y = np.concatenate(Xs), np.concatenate(ys)
         except ValueError as error:
             raise DataError(
                 f"{where}: {error}; expected X with as many columns for each client"
             ) from None
-        for name, (rows, labels) in value.items():
+        for name, (rows, labels) in zip(value, pairs):
             if len(rows) != len(labels):
                 raise DataError(
                     f"{where}: client {name} has {len(rows)} rows of X and {len(labels)} labels"

@@ -43,7 +43,7 @@ from fedref.boundary.values import (
 from fedref.lab.datasets import manifest
 from fedref.lab.datasets.registry import SOURCES
 from fedref.lab.datasets.rules import RULES, parameters_of
-from fedref.lab.datasets.sources import is_in_memory, parse_name, usual_split
+from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name, usual_split
 from fedref.lab.experiments import names
 from fedref.models import FROM_DATA, Model
 from fedref.sampling import Sampling
@@ -165,6 +165,8 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     Values have TOML's types, but for data, classes, functions and objects.
     """
     head = key.partition(".")[0]
+    if key == "data" and getattr(value, "ndim", 0) and not is_in_memory(value):
+        raise ConfigError(f"data is a {type(value).__name__}, expected a name, a path, {IN_MEMORY}")
     is_table = isinstance(value, Mapping) and ("name" in value or not is_in_memory(value))
     if key == "data" and is_table and any(getattr(x, "ndim", 0) for x in value.values()):
         is_table = "name" in value  # arrays that are not all there

@@ -2,7 +2,7 @@
 
 import re
 
-from running import document, main, toml, write
+from running import document, main, refused, toml, write
 
 from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader, load_experiment
@@ -43,6 +43,16 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(tmp_path, capsys):
         first, *others = capsys.readouterr().out.splitlines()
         assert first.startswith("features 64, labels 0, ")
         assert others == lines
+
+
+def test_clients_without_a_training_row_are_refused(here, capsys):
+    lines = [f"{i % 7},{i // 5},{i % 2},{int(i < 6)}" for i in range(20)]
+    (here / "a.csv").write_text("\n".join(["x,client,y,test", *lines]))
+    (here / "a.toml").write_text('rounds = 1\ndata.name = "a.csv"\n[algorithms]\nfedavg = {}\n')
+    line = refused(capsys, "flower", "write", "a.toml", "there", "--nodes", "1")
+    assert (
+        "a.csv has test rows of clients without a training row, expected none over Flower" in line
+    )
 
 
 def test_without_parts_no_data_are_read(tmp_path, capsys):

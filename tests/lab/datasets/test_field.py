@@ -9,6 +9,7 @@ from dataset_files import leaf_object, npz_bytes, put, put_json, write_idx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedref
 from fedref import ConfigError, DataError
 from fedref.lab.datasets import RULES, load, split, texts
 from fedref.lab.datasets.describe import statistics, statistics_text
@@ -205,15 +206,14 @@ def test_what_holds_arrays_in_memory_is_read_or_refused_in_one_true_sentence():
         DataError, match=r"is sparse, a csr_array; expected an array: X.toarray\(\)"
     ):
         from_memory((sparse, y), "data")
+    torch = pytest.importorskip("torch")
+    leaf = torch.tensor(X, requires_grad=True)
+    for value in ((leaf, y), {"X": leaf, "y": y}, {"a": (leaf, y)}):
+        with pytest.raises(DataError, match=r"call numpy\(\) on Tensor.* A Tensor is no array"):
+            fedref.run("fedavg", data=value, split="iid")
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y})
     assert from_memory(frame, "data").sha256 == table.sha256
-    torch = pytest.importorskip("torch")
-    with pytest.raises(
-        DataError,
-        match=r"Can't call numpy\(\) on Tensor.* A Tensor is no array",
-    ):
-        from_memory((torch.tensor(X, requires_grad=True), y), "data")
 
 
 # ---- rows in = rows used + rows named as left out ------------------------------------------------
