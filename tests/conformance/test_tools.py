@@ -1,0 +1,159 @@
+"""Mistakes that a backend's tools make by themselves: each is named, and its hint names the tool."""
+
+from math import ceil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from golden import GOLDEN
+
+from fedref.conformance import errata, naming, suite
+
+torch = pytest.importorskip("torch", reason="pip install torch")
+F = torch.nn.functional
+checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def loss(model, w, D):
+    """The mean cross-entropy of multinomial logistic regression, without an L2 term."""
+    d, C = len(D["X"][0]) * model["classes"], model["classes"]
+    z = torch.as_tensor(D["X"]) @ w[:d].view(-1, C) + w[d:]
+    return F.cross_entropy(z, torch.as_tensor(D["y"]))
+
+
+def maml(inner, outer):
+    """A backend whose inner gradient is inner(model, θ, S), and which differentiates `outer`."""
+
+    def meta_gradient(variant, model, hyper, **inputs):
+        theta = torch.tensor(inputs["theta"], requires_grad=True)
+        g = inner(model, theta, inputs["S"])
+        after = outer(model, theta - hyper["alpha"] * g, inputs["Q"])
+        return torch.autograd.grad(after, theta)[0].numpy()
+
+    return SimpleNamespace(meta_gradient=meta_gradient)
+
+
+def gradient_of(f):
+    return lambda model, w, D: torch.autograd.grad(f(model, w, D), w, create_graph=True)[0]
+
+
+def re_entrant(model, w, D):
+    w.grad = None
+    checkpoint(lambda w: loss(model, w, D), w, use_reentrant=True).backward(create_graph=True)
+    return w.grad.clone()
+
+
+def fedavg(gradients):
+    """A backend of FedAvg's client. gradients(f, n, B) : the gradient of each local step, of (w, D)."""
+
+    def client(algorithm, model, hyper, server, data, rows, **_):
+        n, B = len(data["y"]), rows["D"].shape[-1]
+        gradient = gradients(lambda w, D: loss(model, w, D), n, B)
+        w = torch.tensor(server["w"])
+        for index in rows["D"]:
+            D = {name: x[index[index >= 0]] for name, x in data.items()}
+            w = w - hyper["lr"] * gradient(w, D)
+        return {"upload": {"w": w.numpy()}}
+
+    return SimpleNamespace(client=client)
+
+
+def differentiate(f, w, D):
+    w = w.clone().requires_grad_()
+    return torch.autograd.grad(f(w, D), w)[0]
+
+
+def plainly(f, n, B):
+    return lambda w, D: differentiate(f, w, D)
+
+
+def with_cached_weights(f, n, B):
+    """What torch.autocast does in one region: it keeps the first cast of each weight (here no digit less)."""
+    cache = []
+
+    def gradient(w, D):
+        cache.append(w)
+        return differentiate(f, cache[0], D)
+
+    return gradient
+
+
+def with_expected_batch_size(f, n, B):
+    """What Opacus's optimiser does: the sum of the samples' gradients over its `expected_batch_size`."""
+    expected = int(n * (1 / ceil(n / B)))  # PrivacyEngine.make_private: rows × 1/len(data_loader)
+    return lambda w, D: differentiate(f, w, D) * len(D["y"]) / expected
+
+
+FIRST_ORDER = "first order: the inner step's graph was cut"
+META, CLIENT = [GOLDEN["meta-fedmeta-maml-logistic-no-l2"]], [GOLDEN["client-uneven-fedavg"]]
+
+
+def report_of(backend, cases):
+    results = list(suite.run(backend, cases))
+    return naming.name_mistakes(results, cases, "float64")
+
+
+def test_a_plain_loss_passes():
+    assert {r.status for r in report_of(maml(gradient_of(loss), loss), META)} == {suite.PASSED}
+    assert {r.status for r in report_of(fedavg(plainly), CLIENT)} == {suite.PASSED}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's on create_graph=True
+@pytest.mark.parametrize(
+    ("tool", "inner"),
+    [
+        ("torch.compile", lambda: gradient_of(torch.compile(loss, backend="aot_eager"))),
+        ("torch.utils.checkpoint", lambda: re_entrant),
+    ],
+)
+def test_an_inner_gradient_whose_graph_a_tool_cuts_is_first_order(tool, inner):
+    torch._dynamo.reset()
+    results = report_of(maml(inner(), loss), META)
+    assert [r.mistakes for r in results] == [(FIRST_ORDER,)]
+    assert tool in errata.MISTAKES[FIRST_ORDER].why
+
+
+@pytest.mark.parametrize(
+    ("tool", "gradients", "name"),
+    [
+        ("torch.autocast", with_cached_weights, "the local model does not move between steps"),
+        ("Opacus", with_expected_batch_size, "the mean over a short batch"),
+    ],
+)
+def test_a_local_loop_as_a_tool_changes_it_is_named(tool, gradients, name):
+    (result,) = report_of(fedavg(gradients), CLIENT)
+    assert result.mistakes == (name,)
+    assert tool in errata.MISTAKES[name].why
+
+
+def test_one_region_of_autocast_keeps_the_first_cast_of_a_weight():
+    """K steps are one of K times the rate; a region for each step, or no cache, and they are K steps."""
+    X, y = torch.eye(3, dtype=torch.float32), torch.tensor([0, 1, 0])
+
+    def moves(regions, **options):
+        net = torch.nn.Linear(3, 2, dtype=torch.float32)
+        with torch.no_grad():
+            net.weight.copy_(torch.arange(6.0).view(2, 3) / 4)
+            net.bias.zero_()
+        first = net.weight.detach().clone()
+        for steps in regions:
+            with torch.autocast("cpu", torch.bfloat16, **options):
+                for _ in range(steps):
+                    net.zero_grad()
+                    F.cross_entropy(net(X).float(), y).backward()
+                    with torch.no_grad():
+                        net.weight -= net.weight.grad
+        return (net.weight - first).detach().numpy()
+
+    once = moves([1])
+    np.testing.assert_allclose(moves([4]), 4 * once, rtol=1e-6)
+    for right in (moves([1] * 4), moves([4], cache_enabled=False)):
+        assert np.max(np.abs(right - 4 * once)) > 0.1 * np.max(np.abs(once))
