@@ -29,6 +29,11 @@ Decisions
     `drop = false` a straggler's K is that of its partial work.
   A client that is not drawn keeps its c_i. Other implementations lose it (c_i = 0 in every round is
     FedAvg with a delay), send c_i⁺ in place of Δc_i, or leave out |S|/N.
+  A reply that is lost. The paper commits c_i⁺ on the client before the server has Δc_i: if that never
+    arrives, c − mean c_i is wrong for good, while c → 0 looks converged. Two clients ½(w + 1)² and
+    (3/2)(w − 2)² with η_l = 0.05, K = 5 that lose one reply in round 4: the mean gradient stays at 0.082,
+    which is |c − mean c_i|. Here c_i⁺ counts with the reply: a client that failed keeps the c_i that it
+    had; over Flower a request names the round whose state counts; a checkpoint holds c and all c_i.
 
 >>> import numpy as np
 >>> x, y, c = np.array([1.0, 2.0]), np.array([0.5, 2.0]), np.zeros(2)

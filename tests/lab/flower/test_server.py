@@ -231,6 +231,35 @@ def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
     assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
 
 
+@pytest.mark.parametrize("rounds_lost", [(2,), (2, 3), (3,)])
+def test_scaffolds_c_stays_the_mean_of_the_states_that_count(rounds_lost, tmp_path):
+    """A reply that is lost is work that its client has done, and whose c_i nobody uses."""
+    experiment = experiment_of(algorithms={"scaffold": {}}, clients_per_round=7, rounds=4)
+
+    def change(node, request, answer):
+        asked = checkpoint.loads(request)
+        lost = node == NODE and not isinstance(asked, str) and is_training(asked)
+        return "is offline" if lost and asked.round in rounds_lost else answer
+
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    run, _ = far(tmp_path, experiment, wires)
+    last = max({0, 1, 2, 3} - {*rounds_lost})
+
+    def mean_of_states(round_of_node):
+        states = [
+            checkpoint.loads(path.read_bytes()).c_i
+            for path in (tmp_path / "nodes").glob("states-*/*/*/*/*.ckpt")
+            if int(path.stem) == (round_of_node if f"states-{NODE}/" in path.as_posix() else 3)
+        ]
+        assert len(states) == 7
+        return np.mean(states, 0)
+
+    c = run.records[0].state.server.c
+    np.testing.assert_allclose(c, mean_of_states(last), rtol=1e-12, atol=1e-15)
+    if 3 in rounds_lost:  # it did the work, and has the file
+        assert np.max(np.abs(c - mean_of_states(3))) > 1e-6 * np.max(np.abs(c))
+
+
 def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
     experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1)
     wires = Wires(tmp_path / "nodes", experiment)
