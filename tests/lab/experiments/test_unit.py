@@ -238,6 +238,16 @@ def test_clients_with_test_rows_alone_are_tested_in_the_columns_of_unseen_client
     assert run.summary().score.column == "accuracy"
 
 
+def test_an_unseen_client_s_own_classes_are_numbered_from_0_too():
+    client, y = np.repeat(np.arange(3), 6), np.repeat([0, 1, 2], 6) + np.arange(18) % 2 * 5
+    arrays = {"X": np.zeros((18, 1)), "y": y, "client": client, "test": np.arange(18) >= 10}
+    run = fedref.run(algorithm="fedavg", data=arrays, rounds=1, clients_per_round=2, classes="own")
+    loaded = settings.load_experiment(run.experiment)
+    alone, _ = loaded.unseen
+    assert alone.source.y[alone.test.rows].tolist() == [0, 1] * 3
+    assert loaded.model.classes == 2
+
+
 def test_each_client_s_own_classes_are_numbered_from_0():
     """A k-way head: as few outputs as any client holds classes, and only the labels change."""
     split = {"rule": "shards", "users": 10, "shards": 2}
