@@ -96,7 +96,7 @@ def in_jax() -> tuple[str, dict[str, Any], Callable[..., float]]:
     np_, nn = jax.numpy, jax.nn
 
     def measure(f: Any, x: float, order: int) -> float:
-        g = lambda x: f(x[None]).sum()  # noqa: E731
+        g: Any = lambda x: f(x[None]).sum()  # noqa: E731
         for _ in range(order):
             g = jax.grad(g)
         return float(g(np_.array(x))) - x * (order == 0)
@@ -126,7 +126,7 @@ LIBRARIES = in_fedref, in_torch, in_jax
 
 def measure_all(libraries: Iterable[Callable[[], Any]] = LIBRARIES) -> dict[str, list[str]]:
     """Return the column of each library that is installed: the numbers of ROWS, "" for what it lacks."""
-    columns = {}
+    columns = dict[str, list[str]]()
     for library in libraries:
         try:
             name, functions, measure = library()
