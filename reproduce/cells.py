@@ -273,7 +273,9 @@ def write_cells(path: Path, cells: Cells) -> None:
     heads = [*HEAD, *(f"seed #{i + 1}" for i in range(width))]
     rows = (
         [*c.place, c.method, c.quantity, c.values.mean, c.values.sd, c.values.seeds, c.note]
-        + [repr(v) for v in c.values.each.tolist()]
+        + [
+            v if v == v else "nan" for v in c.values.each.tolist()
+        ]  # numbers: a text with - is quoted
         for c in cells.all.values()
     )
     write_csv(path, heads, rows)
@@ -281,7 +283,8 @@ def write_cells(path: Path, cells: Cells) -> None:
 
 def read_cells(path: Path) -> Cells:
     with path.open(encoding="utf-8", newline="") as file:
-        return Cells([cell_of(row) for row in csv.DictReader(file)])
+        rows = csv.DictReader(file)  # a text that looks like a formula has a ' before it
+        return Cells([cell_of({k: v.removeprefix("'") for k, v in row.items()}) for row in rows])
 
 
 def cell_of(row: Mapping[str, str]) -> Cell:
