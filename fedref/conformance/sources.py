@@ -17,8 +17,12 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.apfl import APFL
 from fedref.algorithms.apfl_deng import APFLDeng
+from fedref.algorithms.fedcurv import FedCurv
+from fedref.algorithms.feddyn import FedDyn
 from fedref.algorithms.fedmeta import MetaSGD
+from fedref.algorithms.fedopt import FedAvgM
 from fedref.algorithms.fedprox import FedProx
+from fedref.algorithms.scaffold import Scaffold
 from fedref.boundary.values import Entry, schema
 from fedref.conformance import serialise
 from fedref.judge import Case, make_case
@@ -310,11 +314,12 @@ def draw_trace(
 
 # ---- the inputs of cases -------------------------------------------------------------------------
 
-#: Function → the algorithms of its cases ("" for a derivative). The others need a run's state.
+#: Algorithms that are trained in their own way.
+TRAINED = tuple(n for n in ALGORITHMS if n not in ("fedavg-update", "fedavg-meta", "centralised"))
+#: Function → the algorithms of its cases ("" for a derivative).
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "loss": ("",), "grad": ("",), "hvp": ("",), "dissimilarity": ("",), "meta_gradient": tuple(INPUTS),
-    "client": ("fedavg", "fedprox", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf", "pfedme"),
-    "round": tuple(n for n in ALGORITHMS if n not in ("fedavg-update", "fedavg-meta", "centralised")),
+    "client": TRAINED, "aggregate": TRAINED, "round": TRAINED,
     "evaluate": ("fedavg", "fedavg-update", "per-fedavg", "fedmeta-maml", "fedmeta-sgd", "fedmaml",
                  "apfl", "apfl-deng", "pfedme"),
 }  # fmt: skip
@@ -361,6 +366,10 @@ def draw_server(source: RandomSource, algorithm: Any, model: Model) -> dict[str,
     start = serialise.initial_server(algorithm, model, np.zeros(model.d))
     state = serialise.dump_state(start, np.float64)
     state = {n: source.numbers(model.d) if x.shape == (model.d,) else x for n, x in state.items()}
+    if not isinstance(algorithm, FedAvgM | FedCurv):  # second moments, whose root is taken
+        state |= {n: np.abs(x) for n, x in state.items() if n.startswith("v")}
+    if isinstance(algorithm, APFL):
+        state["t"] = np.asarray(algorithm.z)
     return state | draw_learned(source, algorithm, model)
 
 
@@ -379,6 +388,12 @@ def draw_kept(source: RandomSource, algorithm: Any, model: Model) -> dict[str, A
         return {"client": {"a": source.numbers(units), "w_k": draw_start(source, model)}}
     if isinstance(algorithm, APFLDeng):
         return {"client": {"v": draw_start(source, model), "a": source.numbers(1)[0]}}
+    if isinstance(algorithm, FedCurv):  # of the round before the server's first
+        kept = {name: source.numbers(model.d) for name in ("I", "v")}
+        return {"client": kept | {"t": np.asarray(-1)}}
+    if isinstance(algorithm, Scaffold | FedDyn):
+        name = "c_i" if isinstance(algorithm, Scaffold) else "h_k"
+        return {"client": {name: source.numbers(model.d)}}
     return {}
 
 
@@ -423,8 +438,27 @@ def draw_variant(
 def draw_client(source: RandomSource, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
     data = draw_some(source, model)
     plan = draw_plan(source, algorithm.roles, [len(data["y"])])
-    rows = {role: x[0] for role, x in plan.rows.items()}
-    return {"server": draw_server(source, algorithm, model), "data": data, "rows": rows}
+    rows = {role: x[0, : plan.steps[0]] for role, x in plan.rows.items()}
+    inputs = {"server": draw_server(source, algorithm, model), "data": data, "rows": rows}
+    return inputs | (draw_kept(source, algorithm, model) if source.choose(BOTH) else {})
+
+
+def draw_aggregate(source: RandomSource, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
+    """Draw what the server gets from 1 to 3 of 4 clients: any vectors, as many as the weights."""
+    K = source.choose(up_to(3))
+    n, counts = (np.array([source.choose(up_to(most)) for _ in range(K)]) for most in (5, 2))
+    server = draw_server(source, algorithm, model)
+    sent = serialise.dump_upload(algorithm, serialise.template_of(algorithm).upload)
+    if isinstance(algorithm, APFL):
+        sent = {"w": sent["w"]} | ({"importance": sent["w"]} if server["renew"] else {})
+    uploads = {
+        key: source.numbers(K, model.d)
+        if np.ndim(x)
+        else np.array([source.choose(up_to(3)) for _ in range(K)])
+        for key, x in sent.items()
+    }
+    N = {"N": np.asarray(4)} if name in ("scaffold", "feddyn") else {}
+    return {"server": server, "uploads": uploads, "n": n, "counts": counts} | N
 
 
 def draw_evaluation(
@@ -442,7 +476,8 @@ DERIVATIVES: Mapping[str, Callable[..., dict[str, Any]]] = {
     "loss": draw_derivative, "grad": draw_derivative, "hvp": draw_hvp, "dissimilarity": draw_dissimilarity,
 }  # fmt: skip
 OTHERS: Mapping[str, Callable[..., dict[str, Any]]] = {
-    "meta_gradient": draw_variant, "client": draw_client, "evaluate": draw_evaluation,
+    "meta_gradient": draw_variant, "client": draw_client, "aggregate": draw_aggregate,
+    "evaluate": draw_evaluation,
 }  # fmt: skip
 
 

@@ -297,15 +297,16 @@ class Graded(NamedTuple):
 def with_answer(case: Case) -> Case | None:
     """Return the case with its answer; None where that is rounding alone, or of rows of zeros."""
     outputs = try_answer(case)
-    if not outputs or not any(x.any() for n, x in case.inputs.items() if n.endswith("X")):
+    rows = [x.any() for name, x in case.inputs.items() if name.endswith("X")]
+    if not outputs or (rows and not any(rows)):
         return None
     required = tuple(outputs) if case.call != "evaluate" else ("losses",)
     if case.call == "client":
         required = tuple(n for n in outputs if n.startswith(("upload.", "client.")))
-    if case.call == "round":
-        start = [n.split(".")[2] for n in case.inputs if n.startswith("state.server.")]
+    if case.call in ("round", "aggregate"):
+        start = [n.split("server.")[1] for n in case.inputs if "server." in n]
         main = serialise.required_state(case.algorithm, start, case.hyper)
-        ends = tuple(f".server.{n}" for n in main)
+        ends = tuple(f"server.{n}" for n in main)
         required = tuple(n for n in outputs if n.endswith(ends))
     floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
     unclear = {n for n in floats if not is_clear(outputs[n], least=FEW_DIGITS)}
