@@ -69,7 +69,17 @@ def take_steps(net, lr, batches, objective, after=lambda: None):
 def client_batches(data, plan, k):
     """Return the batches of client k in a round of all clients."""
     own = slice(*data["offsets"][k : k + 2])
-    return batches({"X": data["X"][own], "y": data["y"][own]}, plan["rows"]["D"][k])
+    rows = plan["rows"]["D"][list(plan["clients"]).index(k)]
+    return batches({"X": data["X"][own], "y": data["y"][own]}, rows[(rows >= 0).any(1)])
+
+
+def train_clients(model, hyper, w, data, plan):
+    """Run FedAvg's clients of a round; return for each its name, its w and its rows, as (k, w_k, n)."""
+    ends = []
+    for k, n in zip(plan["clients"], plan["sizes"]):
+        sent = take_steps(Net(model, w), hyper["lr"], client_batches(data, plan, k), loss)
+        ends.append((f"client {k}", sent["upload"]["w"], int(n)))
+    return ends
 
 
 def space(**names):

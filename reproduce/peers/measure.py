@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedref.conformance import suite
 from fedref.judge.compare import difference
 from reproduce.peers import cases, mistakes
@@ -47,10 +49,16 @@ def measure_row(backend: Any, row: Found) -> Found:
         found["names"] = mistakes.find_names(answer.outputs, case)
     if row.get("equals"):
         other = mistakes.outputs_with(case, *row["equals"])
-        found["equals"] = largest_difference(answer.outputs, {k: other[k] for k in case.required})
-        if not found["names"] and found["equals"] <= case.tolerance["float64"]:
-            found["names"] = tuple(row["equals"])  # two at once
+        found["equals"] = max(
+            distance(answer.outputs[k], other[k], x) for k, x in case.outputs.items()
+        )
     return found
+
+
+def distance(got: Any, other: Any, right: Any) -> float:
+    """Return the largest difference from a wrong answer, relative to the larger of it and the right one."""
+    scale = max(np.max(np.abs(other)), np.max(np.abs(right)))
+    return float(np.max(np.abs(got - other)) / scale)
 
 
 def largest_difference(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:

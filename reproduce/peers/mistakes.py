@@ -47,7 +47,7 @@ def outputs_with(case: Case, *names: str) -> Outputs:
     both = "; ".join(names)
     if both in CASES:
         return answer(CASES[both](case))
-    found = (MORE[both],) if both in MORE else names
+    found = (MORE[both],) if both in MORE else [MORE.get(name, name) for name in names]
     return deng(case, *found) if case.algorithm == "apfl-deng" else errata.answer(case, *found)
 
 

@@ -139,7 +139,8 @@ def compare_row(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:
         return "differs", "otherwise than was found before: not looked at yet"
     names = " and ".join(f"“{name}”" for name in row.get("equals", ()))
     equals = f"; fedref with {names} gives the same to {one['equals']:.0e}" if names else ""
-    return row["kind"], f"`{row['where']}`: {row['says']}{equals}"
+    effect = f". {row['effect'][0].upper()}{row['effect'][1:]}" if "effect" in row else ""
+    return row["kind"], f"`{row['where']}`: {row['says']}{effect}{equals}"
 
 
 # ---- what is written ---------------------------------------------------------------------------

@@ -63,7 +63,9 @@ def test_every_row_can_be_measured():
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
     rows = [(f"{p['of']}: {row['run']}", row) for p in projects for row in p["rows"]]
     wrong = [name for name, row in rows if row.get("kind") == "wrong"]
-    assert re.findall(r"^## (.*)$", peers.NOTES.read_text("utf-8"), re.MULTILINE) == wrong
+    notes = re.findall(r"^## (.*)$", peers.NOTES.read_text("utf-8"), re.MULTILINE)
+    assert notes == [name for name in wrong if name in notes]
+    assert all("effect" in row for name, row in rows if name in wrong and name not in notes)
     assert all(("install" in project) != ("checkout" in project) for project in projects)
     for _, row in rows:
         case, equals = cases.make_case(row["run"]), row.get("equals")
@@ -71,7 +73,7 @@ def test_every_row_can_be_measured():
         assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
         if equals:  # is something else than the paper's
             outputs = mistakes.outputs_with(case, *equals)
-            assert grade(Answer(outputs), case).error > 1e-3
+            assert grade(Answer(outputs), case).error > 1e-4
             if equals[0] in errata.MISTAKES and len(equals) == 1 and errata.answer(case):
                 assert mistakes.find_names(outputs, case._replace(catches=equals)) == (*equals,)
 
