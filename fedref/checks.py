@@ -139,10 +139,12 @@ class DualNumber(spec.Dual):
 
     def __init__(self, a: Any, slope: Any, seed: Any) -> None:
         fixed = slope is not None and not slope.flags.writeable
-        super().__init__(a, slope.copy() if fixed else slope, seed)
+        base: Any = super()
+        base.__init__(a, slope.copy() if fixed else slope, seed)
 
     def __array_ufunc__(self, f: Any, method: str, *xs: Any, out: Any = (), **options: Any) -> Any:
-        y = super().__array_ufunc__(f, method, *xs, **options)
+        base: Any = super()
+        y = base.__array_ufunc__(f, method, *xs, **options)
         for z in out:
             if not isinstance(z, spec.Dual):
                 raise TypeError("an array of numbers takes no dual ones: write np.zeros_like(w, shape=...) "
