@@ -1,6 +1,7 @@
 """The specification answers the golden cases, which other code made; and what ran can be read."""
 
 import inspect
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -114,3 +115,45 @@ def test_a_round_is_traced_step_by_step():
     assert len(steps) == plan["steps"].sum()
     (end,) = [line.values["return"] for line in lines if line.text.startswith("yield")]
     np.testing.assert_array_equal(end[0], answer(case)["0.server.w"])
+
+
+#: Algorithm → function → the required outputs that are a state: who never updates it fails.
+STATES = {
+    "scaffold": {"client": ["client.c_i"], "aggregate": ["server.c"], "round": ["server.c"]},
+    "feddyn": {"client": ["client.h_k"], "aggregate": ["server.h"], "round": ["server.h"]},
+    "apfl": {"client": ["client.a", "client.w_k"]},
+    "apfl-deng": {"client": ["client.v", "client.a"], "round": ["v", "a"]},
+    "fedavgm": {"aggregate": ["server.v"], "round": ["server.v"]},
+    **{
+        name: {call: ["server.m", "server.v"] for call in ("aggregate", "round")}
+        for name in ("fedadagrad", "fedyogi", "fedadam")
+    },
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_never_updated_fails(name):
+    for call, states in STATES[name].items():
+        own = [c for c in GOLDEN.values() if (c.algorithm, c.call) == (name, call)]
+        for state in states:
+            assert any(moves(case, state) for case in own), (call, state)
+
+
+def moves(case, state):
+    """Whether a required state leaves what it was before by more than 100 tolerances."""
+    before = next((x for n, x in case.inputs.items() if n.endswith(state)), None)
+    ends = [n for n in case.required if n.split(".")[-1] == state.split(".")[-1]]
+    if case.algorithm == "apfl-deng" and case.call == "round":  # a client that takes part twice
+        mine = [n for n in ends if n.split(".")[2] == ends[0].split(".")[2]]
+        return any(
+            difference(case.outputs[a], case.outputs[b]) > 100 * case.tolerance["float64"]
+            for a, b in pairwise(mine)
+        )
+    far = 100 * case.tolerance["float64"]
+    return before is not None and any(difference(before, case.outputs[n]) > far for n in ends)
+
+
+def test_the_servers_momentum_forgets_in_each_function_of_fedadagrad():
+    for call in ("round", "client", "aggregate"):
+        own = [c for c in GOLDEN.values() if (c.algorithm, c.call) == ("fedadagrad", call)]
+        assert any(case.hyper["beta1"] > 0 for case in own), call
