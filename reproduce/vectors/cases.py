@@ -109,7 +109,7 @@ FURTHER_ALGORITHMS = (
     "pfedme",
 )  # fmt: skip
 #: Algorithms whose clients train a model of their own → what they keep of it.
-PERSONAL = {"apfl-deng": ("v", "a")}
+PERSONAL = {"apfl": ("a", "w_k"), "apfl-deng": ("v", "a")}
 #: Settings of rounds that differ from `HYPER`.
 ROUND_HYPER: dict[str, dict[str, Any]] = {
     "apfl": {"z": 1, "mu": 1.5},

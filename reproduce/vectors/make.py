@@ -301,7 +301,8 @@ def main() -> None:
         with ProcessPoolExecutor() as pool:
             made = {case.name: case for case in pool.map(complete, new)}
         cases = [
-            made.get(case.name) or old[case.name]._replace(part=case.part) for case in situations
+            made.get(case.name) or old[case.name]._replace(part=case.part, required=case.required)
+            for case in situations
         ]
         cases = choose_quick(list(keep_peer_digits(cases, given.to)))
         commit = read_commit()
