@@ -5,7 +5,7 @@ import asyncio
 import torch
 from in_torch import do_without, space, train_clients
 
-do_without("tenseal", "lightly", "torch_optimizer", "timm")
+do_without("tenseal", "lightly", "torch_optimizer", "timm", "munch")
 
 from plato.servers.strategies.aggregation.fedavg import FedAvgAggregationStrategy  # noqa: E402
 from plato.servers.strategies.aggregation.fednova import FedNovaAggregationStrategy  # noqa: E402
