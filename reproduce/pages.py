@@ -66,7 +66,7 @@ def machines(made: Sequence[Mapping[str, str]]) -> str:
 
 def licences(made: Sequence[Mapping[str, str]]) -> str:
     """Return the licence of each data set, as data/README.md has it."""
-    known = {}
+    known = dict[str, str]()
     for section in DATA.read_text("utf-8").split("\n## "):
         if found := re.search(r"^- licence: (.*)", section, re.MULTILINE):
             known |= dict.fromkeys(section.partition("\n")[0].split(", "), found[1])

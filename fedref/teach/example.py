@@ -123,9 +123,9 @@ def make_rounds(
     )
     plans = tuple(plan._replace(round=t) for t in range(rounds))
     if late and K > 1:
-        first = {key: x[:1] for key, x in plan._asdict().items() if isinstance(x, np.ndarray)}
         rows = {role: x[:1] for role, x in batches.items()}
-        plans = (plan._replace(**first, rows=rows), *plans[1:])
+        first = Plan(0, *(x[:1] for x in plan[1:-1]), rows)
+        plans = (first, *plans[1:])
     return Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds).case()
 
 

@@ -143,7 +143,7 @@ def parts_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
             return Raised(words)
         values = [plain(value_at(exercise, answer, moment)) for moment in moments_of(exercise)]
         again = plain(value_at(exercise, answer, moments_of(exercise)[0]))
-        return (answer.line, values) if equal(again, values[0]) else Raised(RANDOM)
+        return (answer.line, values) if repr(again) == repr(values[0]) else Raised(RANDOM)
 
     return run_file(work, exercise, text, where, seconds)
 

@@ -165,7 +165,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     Values have TOML's types, but for data, classes, functions and objects.
     """
     head = key.partition(".")[0]
-    if key == "data" and getattr(value, "ndim", 0) and not is_in_memory(value):
+    if key == "data" and getattr(value, "ndim", False) and not is_in_memory(value):
         raise ConfigError(f"data is a {type(value).__name__}, expected a name, a path, {IN_MEMORY}")
     is_table = isinstance(value, Mapping) and ("name" in value or not is_in_memory(value))
     if key == "data" and is_table and any(getattr(x, "ndim", 0) for x in value.values()):
