@@ -124,7 +124,7 @@ def make_rounds(
     plans = tuple(plan._replace(round=t) for t in range(rounds))
     if late and K > 1:
         rows = {role: x[:1] for role, x in batches.items()}
-        first = Plan(0, *(x[:1] for x in plan[1:-1]), rows)
+        first = Plan._make([0, *(x[:1] for x in plan[1:-1]), rows])
         plans = (first, *plans[1:])
     return Trace(it, model, w, X, y, offsets, plans, (1.0,) * rounds).case()
 
