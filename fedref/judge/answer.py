@@ -447,9 +447,9 @@ def aggregate(
             for name, fields in UPLOADS.get(box, {"ws": "w"}).items()
             if fields.split()[0] in uploads
         }
-        sent = {name: x[0] if len(x) == 1 else np.stack(x) for name, x in sent.items()}
+        given: Any = {k: x[0] if len(x) == 1 else np.stack(x) for k, x in sent.items()}
         D = spec.Batch(None, range(int(n_k)))
-        clients.append(SimpleNamespace(k=k, n=int(n_k), draws=int(times), data=D, sent=sent))
+        clients.append(SimpleNamespace(k=k, n=int(n_k), draws=int(times), data=D, sent=given))
     names = tuple(name for name in RUNS[algorithm][0] if "measured" not in name)
     after = name_state(names, run_half("server", algorithm, f, h, server, clients, None))["server"]
     after = {name: x for name, x in after.items() if name in server}
