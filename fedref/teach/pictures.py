@@ -36,8 +36,8 @@ from fedref.sampling import Plan, stream
 from fedref.teach.source import text_of
 
 CLIENT_COLOURS, SERVER_COLOUR = COLOURS[1:3], COLOURS[3]
-#: The rounds of a still picture, and how many are run.
-ROUNDS, PLAYED = (1, 2, 5), 12
+#: The rounds of a still picture, how many are run, and after how many more a server is taken to rest.
+ROUNDS, PLAYED, MORE = (1, 2, 5), 12, 88
 START = np.array([-0.4, 2.0])
 #: Each client's minimum c, and the two directions in which its rows lie: A = (aaᵀ + bbᵀ)/2.
 BOWLS = (((1.6, 0.4), (1.75, 0.45), (-0.3, 1.2)), ((-1.5, -0.5), (0.75, -0.3), (0.25, 0.6)))
@@ -97,6 +97,7 @@ class Round(NamedTuple):
 
     adapted : the point that each client is tested with after the round, where the method adapts.
     alpha : the step sizes that it has learned, where it learns them.
+    rest : where the server comes to rest, or None if it has not within 100 rounds.
     """
 
     before: Array
@@ -104,6 +105,7 @@ class Round(NamedTuple):
     after: Array
     adapted: list[Array]
     alpha: Array | None
+    rest: Array | None = None
 
 
 def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
@@ -159,7 +161,13 @@ def play_rounds(
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
         alpha = getattr(getattr(state.server, "learner", None), "alpha", None)
         played.append(Round(before, local, first_vector(state.server), tested, alpha))
-    return played
+    for t in range(rounds, rounds + MORE):
+        before = first_vector(state.server)
+        plan = plan_of(algorithm, t, steps)
+        state, _ = run_round(algorithm, MODEL, state, plan, federation)
+    rest = first_vector(state.server)
+    rests = bool(np.linalg.norm(rest - before) < 1e-4)  # false where it has diverged
+    return [r._replace(rest=rest if rests else None) for r in played]
 
 
 def first_vector(value: Any) -> Array:
@@ -260,7 +268,7 @@ def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
     handles = {text: x for axes in panels for x, text in zip(*axes.get_legend_handles_labels())}
     looks = ({name: getattr(x, f"get_{name}")() for name in LOOK} for x in handles.values())
     signs = [Line2D([], [], **look) for look in looks]  # the lines have ids, and are in every frame
-    figure.legend(signs, handles, loc="outside lower center", ncols=4)
+    figure.legend(signs, handles, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -293,10 +301,13 @@ def draw_until(axes: Any, algorithm: AnyAlgorithm, played: Sequence[Round], t: i
     axes.plot(*path.T, "o:", color=SERVER_COLOUR, markersize=2.5, linewidth=1.2)
     draw_round(axes, last)
     axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
+    if last.rest is not None:
+        look: Any = {"color": SERVER_COLOUR, "markersize": 7, "fillstyle": "none"}
+        axes.plot(*last.rest, "D", **look, label="where the server comes to rest")
     if last.alpha is not None:
-        look: Any = {"fill": False, "ec": SERVER_COLOUR, "lw": 1.2, "ls": "--"}
         x, y = last.after
-        axes.add_patch(Ellipse((x, y), *(2 * last.alpha), **look))
+        dashed: Any = {"fill": False, "ec": SERVER_COLOUR, "lw": 1.2, "ls": "--"}
+        axes.add_patch(Ellipse((x, y), *(2 * last.alpha), **dashed))
     # pFedMe solves a problem instead of a step of size α
     elif algorithm.adapts_on and not hasattr(algorithm, "lam") and alpha:
         axes.plot(*best_point(alpha), "kx", markersize=8, label="minimum after a step of size α")

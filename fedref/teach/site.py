@@ -26,6 +26,8 @@ except ImportError as error:
 
 #: A whole page; and the script that shows the frame of a slider's value. Python drew all of them.
 SHELL, SCRIPT = text_of("page.html"), text_of("slider.html")
+#: A paragraph that is a drawing; its words are the caption.
+PICTURE = re.compile(r'<p>(<img src="[\w-]+\.svg" alt="(.*?)"[^>]*>)</p>')
 #: A page with more sections than that has a list of them.
 MANY = 9
 #: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
@@ -72,7 +74,11 @@ def slider_html(page: str) -> str:
     frames = re.sub(r'<g id="f(\d+)-\w+"', as_frame, svg[svg.index("<svg") :])
     label = f"Two clients' losses as contours, and their local steps, for one {slider.symbol} of several"
     frames = frames.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-    knob = f"<input type=range min=0 max={len(slider.values) - 1} value={middle}>"
+    spoken = [f"{slider.symbol} {x:g}" for x in slider.values]  # not the number of the frame
+    knob = (
+        f"<input type=range min=0 max={len(slider.values) - 1} value={middle} "
+        f'aria-valuetext="{spoken[middle]}" data-spoken="{"|".join(spoken)}">'
+    )
     return (
         f"<figure class=slider><label hidden>{slider.symbol} {knob}</label>"
         f'<div class=picture tabindex="0">{frames}</div></figure>'
@@ -103,6 +109,10 @@ def render(text: str) -> str:
     body: str = MARKDOWN.render(text)
     body = body.replace("<pre", '<pre tabindex="0"').replace("</table>", "</table></div>")
     body = body.replace("<table>", '<div class=wide tabindex="0"><table>')
+    body = PICTURE.sub(
+        r'<figure><div class=picture tabindex="0">\1</div><figcaption>\2</figcaption></figure>',
+        body,
+    )
     body = body.replace("<p><img ", '<p class=picture tabindex="0"><img ')
     heading = re.compile(r"<h([23])>(.*?)</h\1>")
     body = heading.sub(lambda x: f'<h{x[1]} id="{anchor(plain(x[2]))}">{x[2]}</h{x[1]}>', body)
