@@ -51,7 +51,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "fedavgm": {"lr": 0.1, "momentum": 0.5}, "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4, "beta": 1.0},
 }  # fmt: skip
 #: Each client's local steps, five but where the method is about clients that take more or fewer.
-STEPS, UNEQUAL = (5, 5), {"fednova": (5, 2)}
+STEPS, UNEQUAL, MOST = (5, 5), {"fednova": (5, 2)}, 100
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,11 @@ View = tuple[Panel, dict[str, Any]]
 
 
 def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
-    """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
-    algorithm = make_algorithm(name, settings or {})
+    """Draw rounds 1, 2 and 5 of an algorithm. Raises ConfigError.
+
+    settings : fields of the algorithm, as `--set` has them, and "steps", each client's local steps.
+    """
+    algorithm, _ = set_up(name, settings or {})
     figure = draw_frames({"": [(Panel(f"round {t}", name, t), settings or {}) for t in ROUNDS]})
     rates = {key: getattr(algorithm, key, None) for key in USUAL}
     given = [f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float)]
@@ -275,9 +278,22 @@ def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
 @cache
 def play(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[AnyAlgorithm, list[Round]]:
     """Return an algorithm and its rounds."""
-    algorithm = make_algorithm(name, dict(settings))
+    algorithm, steps = set_up(name, dict(settings))
     with np.errstate(all="ignore"):  # a step that is too long diverges
-        return algorithm, play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
+        return algorithm, play_rounds(algorithm, steps=steps)
+
+
+def set_up(name: str, settings: dict[str, Any]) -> tuple[AnyAlgorithm, Sequence[int]]:
+    """Return an algorithm and each client's local steps. Raises ConfigError."""
+    algorithm = make_algorithm(name, {k: x for k, x in settings.items() if k != "steps"})
+    if "steps" not in settings:
+        return algorithm, UNEQUAL.get(name, STEPS)
+    steps = settings["steps"]
+    if "S" in algorithm.roles:
+        raise ConfigError(f"steps: a client of {name} sends a gradient, and takes no local steps")
+    if type(steps) is not int or not 1 <= steps <= MOST:
+        raise ConfigError(f"steps is {steps!r}, expected an integer from 1 to {MOST}")
+    return algorithm, (steps, steps)
 
 
 def draw_bowls(axes: Any) -> None:

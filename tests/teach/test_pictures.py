@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedref.boundary.errors import ConfigError
 from fedref.teach import pictures
 from fedref.teach.pictures import BOWLS, UNEQUAL, best_point, make_algorithm, play_rounds
 
@@ -91,3 +92,18 @@ def test_a_server_that_diverges_or_goes_on_has_no_place_of_rest():
     with np.errstate(all="ignore"):
         assert rounds("fedavg", lr=50.0)[0].rest is None
     assert rounds("fedmeta-sgd")[0].rest is None
+
+
+def test_a_picture_takes_local_steps_and_more_of_them_rest_further_from_the_cross():
+    rests = [pictures.play("fedavg", (("steps", n),))[1][0].rest for n in (1, 5, 20)]
+    distances = [off(rest, best_point()) for rest in rests]
+    assert distances[0] < 1e-3 < distances[1] < distances[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("fedavg", 0), ("fedavg", 101), ("fedavg", 2.5), ("fedavg", True), ("fedmaml", 5)],
+)
+def test_steps_that_are_none_are_told(name, steps):
+    with pytest.raises(ConfigError, match="steps"):
+        pictures.draw_rounds(name, {"steps": steps})

@@ -23,7 +23,7 @@ def explain(
     html : write all topics as a site that needs no network
     list : list all topics, and the lines of each equation
     picture : draw rounds 1, 2, 5 of an algorithm: FILE.svg, .png, .pdf
-    set : KEY=VALUE, a hyperparameter of the picture, such as alpha=0.5
+    set : KEY=VALUE, a hyperparameter of the picture, such as alpha=0.5, or steps=20, the local steps
 
     examples
       fedref explain start                  what the words mean, and an order to read in
