@@ -409,7 +409,7 @@ def tag_text(tag: str) -> str:
 
 #: The pages about all papers and their links, short, so that they stand on one line.
 LINKS = {
-    "start": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "index": "Tour", "spec": "Papers",
+    "index": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "tour": "Tour", "spec": "Papers",
     "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
 }  # fmt: skip
 #: The pages of the site: name → function.

@@ -26,7 +26,7 @@ def topics() -> dict[str, dict[str, Callable[[], str]]]:
     """Return what can be explained: kind → name → what gives its text. A name's first kind counts."""
     modules = {page_name(module): module for module in source.modules()}
     return {
-        "pages": {{"index": "tour"}.get(name, name): PAGES[name] for name in pages.LINKS},
+        "pages": {{"index": "start"}.get(name, name): PAGES[name] for name in pages.LINKS},
         "algorithms": {
             name: partial(pages.paper_page, modules[page_name(cls)], name)
             for name, cls in ALGORITHMS.items()
