@@ -130,9 +130,9 @@ def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
 
 
 def play_rounds(
-    algorithm: AnyAlgorithm, rounds: int = PLAYED, steps: Sequence[int] = STEPS
+    algorithm: AnyAlgorithm, rounds: int = PLAYED, steps: Sequence[int] = STEPS, more: int = 0
 ) -> list[Round]:
-    """Run rounds of both clients, and note each client's local steps."""
+    """Run rounds of both clients, and note each client's local steps; after `more`, whether it rests."""
     X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
     part = Part(np.arange(8), np.array([0, 8] if algorithm.pooled else [0, 4, 8]))
     federation, paths = Federation(Source(X, y), part, part), list[Array]()
@@ -161,7 +161,8 @@ def play_rounds(
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
         alpha = getattr(getattr(state.server, "learner", None), "alpha", None)
         played.append(Round(before, local, first_vector(state.server), tested, alpha))
-    for t in range(rounds, rounds + MORE):
+    before = first_vector(state.server) + np.inf  # without more rounds nothing is known
+    for t in range(rounds, rounds + more):
         before = first_vector(state.server)
         plan = plan_of(algorithm, t, steps)
         state, _ = run_round(algorithm, MODEL, state, plan, federation)
@@ -280,7 +281,7 @@ def play(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[AnyAlgorithm
     """Return an algorithm and its rounds."""
     algorithm, steps = set_up(name, dict(settings))
     with np.errstate(all="ignore"):  # a step that is too long diverges
-        return algorithm, play_rounds(algorithm, steps=steps)
+        return algorithm, play_rounds(algorithm, steps=steps, more=MORE)
 
 
 def set_up(name: str, settings: dict[str, Any]) -> tuple[AnyAlgorithm, Sequence[int]]:

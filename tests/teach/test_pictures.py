@@ -14,7 +14,7 @@ MINIMA = [np.array(c) for c, *_ in BOWLS]
 
 def rounds(name, **settings):
     steps = UNEQUAL.get(name, pictures.STEPS)
-    return play_rounds(make_algorithm(name, settings), steps=steps)
+    return play_rounds(make_algorithm(name, settings), steps=steps, more=pictures.MORE)
 
 
 def off(point, other):
