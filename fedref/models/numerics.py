@@ -108,6 +108,8 @@ def positive_part(z: Array) -> Array:
     NumPy's maximum is many times as fast as a mask, but of complex numbers it breaks a tie of the
     real parts by the imaginary ones: at the kink the slope would depend on the direction.
     """
+    if type(z) is np.ndarray and z.dtype.kind == "f":  # without a call: it is in every step
+        return np.maximum(z, 0)
     return np.where(z.real <= 0, 0, z) if carries_slope(z) else np.maximum(z, 0)
 
 

@@ -116,5 +116,5 @@ def test_the_readmes_have_the_protocol_and_the_numbers_of_cases():
     outputs = [frozenset(re.sub(r"^\d+", "", name) for name in case.outputs) for case in CASES]
     firsts = {(c.call, c.algorithm, has): c for c, has in reversed([*zip(CASES, outputs)])}
     assert make.update_readme(wrong, [c for c in CASES if c in firsts.values()]) == text
-    assert f"{len(CASES)} small cases" in README
+    assert f"{len(CASES)} cases" in README
     assert f"{len(MISTAKES)} known mistakes" in README

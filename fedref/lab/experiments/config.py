@@ -159,16 +159,24 @@ def setting_entries() -> dict[str, Entry]:
 # ---- every source is a list of keys and values ---------------------------------------------------
 
 
+def has_axes(value: Any) -> bool:
+    """Return whether a value is an array or a tensor; an object that answers nothing is none."""
+    try:
+        return bool(getattr(value, "ndim", 0))
+    except Exception:
+        return False
+
+
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of a value, or of each value in a table; nothing of None.
 
     Values have TOML's types, but for data, classes, functions and objects.
     """
     head = key.partition(".")[0]
-    if key == "data" and getattr(value, "ndim", False) and not is_in_memory(value):
+    if key == "data" and has_axes(value) and not is_in_memory(value):
         raise ConfigError(f"data is a {type(value).__name__}, expected a name, a path, {IN_MEMORY}")
     is_table = isinstance(value, Mapping) and ("name" in value or not is_in_memory(value))
-    if key == "data" and is_table and any(getattr(x, "ndim", 0) for x in value.values()):
+    if key == "data" and is_table and any(map(has_axes, value.values())):
         is_table = "name" in value  # arrays that are not all there
     if canonical_key(key) == "algorithms":
         yield from leaves_of_algorithms(key, value)
