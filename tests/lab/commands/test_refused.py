@@ -112,7 +112,7 @@ REFUSED = [
     ("exercise start proximal .", "exists"),
     ("exercise hunt 7 --out .", "exists"),
     ("exercise list --exercises torn/config.toml", "torn/config.toml"),
-    ("exercise check there", "no .py file in this folder"),
+    ("exercise check site", "no .py file in this folder"),
     ("cite site", "site: is not a run directory"),
 ]  # fmt: skip
 
