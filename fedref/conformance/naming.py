@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from time import process_time
 from typing import Any
 
 import numpy as np
 
 from fedref.conformance import errata
 from fedref.conformance.suite import FAILED, PASSED, Result
+from fedref.conformance.trials import SearchEnded, Trials, search_apart
 from fedref.conformance.variations import Variation, find_variation
 from fedref.judge import Case, find_combination
 from fedref.judge.answer import try_answer
@@ -29,62 +29,100 @@ from fedref.models.numerics import Array
 SAME = {"float64": 1e-8, "float32": 1e-4}
 #: A name is tried first on so many failing cases of a function and algorithm, the smallest.
 TRIED = 4
-#: Seconds of CPU time for names, and then for evidence, whatever a backend answers; where none are left,
-#: nothing is looked for. What is left is shared among the functions and algorithms that fail.
-LIMIT, EVIDENCE = 5.5, 3.5
+#: Calls of functions (four take a microsecond) that trials of names may take, and then those for evidence,
+#: whatever a backend answers. What is left is shared among the functions and algorithms that fail.
+LIMIT, EVIDENCE = 24_000_000, 24_000_000
 #: How evidence begins that is a name which fits smaller cases.
 PERHAPS = "perhaps: "
 #: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
 
-@np.errstate(all="ignore")
 def name_mistakes(
     results: Iterable[Result], cases: Sequence[Case], dtype: str, thorough: bool = False
 ) -> list[Result]:
     """Return the results with the known mistakes that explain them, or else with evidence.
 
-    thorough : a name is tried even where another one fits and a passing case may refute it.
+    They are sought in a process of their own: a wrong line may run without end. Where nothing failed with
+    numbers there is none. thorough : a name is tried even where another one fits and a passing case may
+    refute it.
     """
-    results = find_names(
-        list(results), cases, dtype, thorough
-    )  # all are known before a name is looked for
+    results = list(results)  # all are known before a name is looked for
+    failed = [i for i, r in enumerate(results) if r.status == FAILED and r.outputs]
+    if not failed:
+        return results
+    try:
+        found = search_apart(find_mistakes, results, cases, dtype, thorough)
+    except SearchEnded as error:
+        for i in failed:
+            said = f"the search for what it is was {error}"
+            results[i] = results[i]._replace(looked=False, evidence=said)
+        return results
+    return [r._replace(**dict(zip(FOUND, said))) for r, said in zip(results, found)]
+
+
+#: What a search finds.
+FOUND = "mistakes", "evidence", "looked"
+
+
+@np.errstate(all="ignore")
+def find_mistakes(
+    results: list[Result], cases: Sequence[Case], dtype: str, thorough: bool = False,
+    begin: tuple[Sequence[str], int | None] = ((), None),
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Return for each result the names that explain it, evidence, and whether names were looked for."""
+    trials = Trials(LIMIT, *begin)
+    results = find_names(results, cases, dtype, thorough, trials)
     counts = Counter(name for result in results for name in result.mistakes)
     against = Counter(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
     )
     results = [keep_best_names(result, counts, against) for result in results]
     results = [describe(result, case, dtype) for result, case in zip(results, cases)]
-    search, end = Search(dtype), process_time() + EVIDENCE
+    trials.left = EVIDENCE
+    search = Search(dtype, trials)
     subjects = sorted(
         by_subject(cases).values(), key=lambda places: cases[places[0]].call == "round"
     )
     unnamed = [[i for i in places if is_unexplained(results[i])] for places in subjects]
     for n, (places, failed) in enumerate(zip(subjects, unnamed)):
-        if failed and process_time() < end:
-            share = (end - process_time()) / sum(map(bool, unnamed[n:]))
+        if failed and trials.left > 0:
+            share = trials.left / sum(map(bool, unnamed[n:]))
             passed = [cases[i] for i in places if results[i].status == PASSED]
             some = [(cases[i], results[i]) for i in failed]
-            if said := search.tell(some, passed, process_time() + share):
+            if said := search.tell(some, passed, trials.left - share):
                 for i in failed:
                     results[i] = results[i]._replace(evidence=said)
-    return results
+    return [tuple(getattr(result, name) for name in FOUND) for result in results]
 
 
 def find_names(
-    results: list[Result], cases: Sequence[Case], dtype: str, thorough: bool
+    results: list[Result], cases: Sequence[Case], dtype: str, thorough: bool, trials: Trials
 ) -> list[Result]:
-    """Return the results with all names that fit, as far as the time suffices.
+    """Return the results with all names that fit, as far as the trials suffice.
 
     A name that fits the smallest cases of a function and algorithm is then tried on all the others, the
-    smallest first: one that does not fit refutes it. Where no time was left to try it, it is only likely.
+    smallest first: one that does not fit refutes it. Where none is left to try it, it is only likely.
     """
-    end, seen, named = process_time() + LIMIT, Counter[str](), set[int]()
-    fits, rest = dict[tuple[Any, str], list[int]](), list[tuple[Any, int]]()
-    for subject, places in by_subject(cases).items():
-        places = sorted(places, key=lambda i: cases[i].model["d"])
-        failed = [i for i in places if results[i].status == FAILED and results[i].outputs]
-        passed = [cases[i] for i in places if results[i].status == PASSED]
+
+    def answer(case: Case, name: str) -> dict[str, Array]:
+        return trials.answer(case, name, lambda case: errata.answer(case, name))
+
+    def explains(i: int, name: str) -> bool:
+        return is_made(answer(cases[i], name), results[i].outputs, cases[i], dtype)
+
+    results = list(results)
+    seen, named, fits = Counter[str](), set[int](), dict[tuple[Any, str], list[int]]()
+    rest, subjects = list[tuple[Any, int]](), list(by_subject(cases).items())
+    failures = [
+        [i for i in places if results[i].status == FAILED and results[i].outputs]
+        for _, places in subjects
+    ]
+    for n, ((subject, places), failed) in enumerate(zip(subjects, failures)):
+        end = trials.left - trials.left / max(1, sum(map(bool, failures[n:])))
+        failed = sorted(failed, key=lambda i: cases[i].model["d"])
+        smallest = sorted(places, key=lambda i: cases[i].model["d"])
+        passed = [cases[i] for i in smallest if results[i].status == PASSED]
         doubted = {name for case in passed for name in case.catches}
         candidates = dict.fromkeys(name for i in failed for name in cases[i].catches)
         for name in sorted(candidates, key=lambda name: (name in doubted, -seen[name])):
@@ -92,20 +130,22 @@ def find_names(
             right = [case for case in passed if name in case.catches]
             if not thorough and name in doubted and named & {*known}:
                 continue
-            if process_time() > end:
+            if trials.left <= end:
                 rest += [(None, i) for i in known]
-            elif all(
-                explains(results[i].outputs, cases[i], dtype, name) for i in known[:TRIED]
-            ) and all(holds(errata.answer(case, name), case, dtype) for case in right):
+            elif all(explains(i, name) for i in known[:TRIED]) and all(
+                holds(answer(case, name), case, dtype) for case in right
+            ):
                 seen[name] += 1
                 named |= {*known}
                 fits[subject, name] = known[:TRIED]
                 rest += [((subject, name), i) for i in known[TRIED:]]
     for key, i in sorted(rest, key=lambda one: cases[one[1]].model["d"]):
-        if key is None or (key in fits and process_time() > end):
-            likely = f"{PERHAPS}{key[1]} (as in smaller cases; no time was left)" if key else ""
+        if key is None or (key in fits and trials.left <= 0):
+            likely = (
+                f"{PERHAPS}{key[1]} (as in smaller cases; nothing more was tried)" if key else ""
+            )
             results[i] = results[i]._replace(looked=False, evidence=likely)
-        elif key in fits and explains(results[i].outputs, cases[i], dtype, key[1]):
+        elif key in fits and explains(i, key[1]):
             fits[key].append(i)
         else:
             fits.pop(key, None)
@@ -194,14 +234,17 @@ class Search:
     found : the variations that explained others, which are tried first.
     """
 
-    def __init__(self, dtype: str) -> None:
-        self.dtype, self.found = dtype, list[Variation]()
+    def __init__(self, dtype: str, trials: Trials) -> None:
+        self.dtype, self.trials, self.found = dtype, trials, list[Variation]()
         self.models = set[str]()  # families whose loss or derivatives are wrong
 
     def tell(
         self, failed: Sequence[tuple[Case, Result]], passed: Sequence[Case], end: float
     ) -> str:
-        """Return the combination of terms or the variation that these answers are, or ""."""
+        """Return the combination of terms or the variation that these answers are, or "".
+
+        end : how many calls are to be left then.
+        """
         families = {case.model["family"] for case, _ in failed}
         if not failed[0][0].algorithm:
             self.models |= families
@@ -219,7 +262,7 @@ class Search:
         wrong = [shorten(case, result.output) for case, result in some]
         right = sorted(passed, key=lambda case: case.model["d"])[:TRIED]
         as_right = partial(holds, dtype=self.dtype)
-        variation = find_variation(wrong, fits, right, as_right, self.found, end)
+        variation = find_variation(wrong, fits, right, as_right, self.found, self.trials, end)
         if variation is None:
             return self.combination(some) if is_round else ""
         self.found.append(variation)

@@ -9,14 +9,14 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
-from time import process_time
 from types import CodeType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fedref import spec
+from fedref.conformance.trials import Trials
 from fedref.judge.answer import try_answer
 from fedref.judge.case import Case
 
@@ -59,18 +59,20 @@ class Variation(NamedTuple):
 def find_variation(
     failed: Sequence[Case], fits: Callable[[Mapping[str, Any], Case], bool],
     passed: Sequence[Case], holds: Callable[[Mapping[str, Any], Case], bool],
-    first: Sequence[Variation], end: float,
+    first: Sequence[Variation], trials: Trials, end: float,
 ) -> Variation | None:  # fmt: skip
-    """Return the first variation that is a backend, None if there is none or the time `end` comes first.
+    """Return the first variation that is a backend, or None.
 
     fits : whether an answer is the backend's, in all cases that failed; holds : whether it is right, in
-    all that passed. first : variations to begin with.
+    all that passed. first : variations to begin with. end : how many calls are to be left of the trials.
     """
     for variation in chain(first, variations_of(functions_of(failed[0]))):
-        if process_time() > end:
+        if trials.left <= end:
             return None
-        fit = (fits(variation.answer(case), case) for case in failed)
-        if all(fit) and all(holds(variation.answer(case), case) for case in passed):
+        answer = partial(trials.answer, wrong=str(variation), answer=variation.answer)
+        if all(fits(answer(case), case) for case in failed) and all(
+            holds(answer(case), case) for case in passed
+        ):
             return variation
     return None
 

@@ -1,7 +1,6 @@
 """What is said of wrong numbers: names where they are certain, else a variation, a combination or a place."""
 
 import re
-from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -22,7 +21,14 @@ def cases_of(call, algorithm):
 def named(cases, answers):
     """The verdicts on these outputs, with what is said of them."""
     graded = [suite.grade(suite.Answer(outputs), case) for outputs, case in zip(answers, cases)]
-    return naming.name_mistakes(graded, cases, "float64")
+    return found(graded, cases)
+
+
+def found(graded, cases, dtype="float64"):
+    """The verdicts with what is said of them, in this process."""
+    graded = list(graded)
+    said = naming.find_mistakes(graded, cases, dtype)
+    return [r._replace(**dict(zip(naming.FOUND, one))) for r, one in zip(graded, said)]
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ SMALL = [
 )  # fmt: skip
 def test_a_mistake_is_named_and_nothing_else(name):
     results = suite.run(Mistaken(suite.DERIVATIVES, name), SMALL)
-    results = naming.name_mistakes(results, SMALL, "float64")
+    results = found(results, SMALL)
     failed = [result for result in results if result.status == FAILED]
     assert failed
     assert {found for result in failed for found in result.mistakes} == {name}
@@ -118,16 +124,15 @@ def test_every_name_that_a_report_prints_is_known():
     assert said.startswith("not offered: round (1)\n")
 
 
-def test_where_no_time_is_left_a_name_is_only_likely_or_was_not_looked_for(monkeypatch):
+def test_where_nothing_more_is_tried_a_name_is_only_likely_or_was_not_looked_for(monkeypatch):
     cases = [c._replace(catches=(FIRST_ORDER,)) for c in MAML if FIRST_ORDER in c.catches]
-    answers, ticks = [answer(case, FIRST_ORDER) for case in cases], chain([0, 0], repeat(np.inf))
-    monkeypatch.setattr(naming, "process_time", lambda: next(ticks))
+    answers = [answer(case, FIRST_ORDER) for case in cases]
+    monkeypatch.setattr(naming, "LIMIT", 1)
     results = named(cases, answers)
     assert sum(r.mistakes == (FIRST_ORDER,) for r in results) == naming.TRIED < len(cases)
-    likely = f"perhaps: {FIRST_ORDER} (as in smaller cases; no time was left)"
+    likely = f"perhaps: {FIRST_ORDER} (as in smaller cases; nothing more was tried)"
     assert {r.evidence for r in results if not r.mistakes} == {likely}
-    monkeypatch.setattr(naming, "process_time", lambda: 0.0)
-    monkeypatch.setattr(naming, "LIMIT", -1.0)
+    monkeypatch.setattr(naming, "LIMIT", 0)
     (result,) = named([GRAD], [answer(GRAD, "the L2 term counts twice")])
     assert not result.looked
     assert "no known mistake was looked for (1 ×)" in report.report_text([result], [GRAD])
