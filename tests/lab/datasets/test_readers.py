@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import tempfile
+import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 import fedref
 from fedref import ConfigError, DataError, FedrefError
 from fedref.lab.datasets import from_manifest, load, manifest_of, split, write_manifest
-from fedref.lab.datasets.formats import idx, mat
+from fedref.lab.datasets.formats import idx, mat, tables
 from fedref.lab.datasets.sources import from_memory
 from fedref.rounds.federation import Source
 
@@ -299,3 +300,18 @@ def test_wrong_arrays_and_frames_are_refused(case):
         value = pd.DataFrame({"height": [1.0, 2.0, 3.0], "y": list("aab"), case[0]: case[1]})
     with pytest.raises(FedrefError, match=case[-1]):
         fedref.run(data=value, **FEW)
+
+
+def test_a_table_takes_little_more_memory_than_its_file_and_its_numbers(tmp_path):
+    """Its text is decoded as it is read: one copy of the file, and the arrays."""
+    path, X = tmp_path / "a.csv", np.random.default_rng(0).normal(size=(4000, 20))
+    rows = (",".join(f"{x:.6f}" for x in row) for row in X)
+    lines = [",".join(f"x{i}" for i in range(20)) + ",client,y"]
+    lines += [f"{row},c{i % 50},{i % 3}" for i, row in enumerate(rows)]
+    path.write_text("\n".join(lines), "utf-8")
+    tables.read(path)  # what is imported and kept once
+    tracemalloc.start()
+    tables.read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 2.5 * path.stat().st_size

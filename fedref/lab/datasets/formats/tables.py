@@ -111,18 +111,20 @@ def read(path: Path, **columns: str) -> Raw:
     """Read a .csv or .tsv file. columns : as in `find_columns`. Errors name the line and the row."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
-        rows = iterate_rows(data.decode("utf-8-sig"), path)
+        rows = iterate_rows(data, path)
         _, header = next(rows, (1, []))
         if not header:
             raise ValueError("is empty")
         return read_rows(rows, find_columns(header, path, **columns), path)
 
 
-def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of every row that is not empty."""
-    header = text.partition("\n")[0]
+def iterate_rows(data: bytes, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of every row that is not empty. The text is decoded as it is read."""
+    with io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="") as text:
+        header = text.readline()
     separator = max("\t;,", key=header.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    stream = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+    reader = csv.reader(stream, delimiter=separator, strict=True)
     try:
         for row in reader:
             if row:
