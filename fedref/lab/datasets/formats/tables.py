@@ -109,22 +109,21 @@ def number_error(where: Path | str, row: str, name: str, cell: object) -> Except
 
 def read(path: Path, **columns: str) -> Raw:
     """Read a .csv or .tsv file. columns : as in `find_columns`. Errors name the line and the row."""
-    data = read_bytes(path, EXPECTED)
+    stream = io.BytesIO(read_bytes(path, EXPECTED))  # the one copy of the file
     with as_data_error(path, EXPECTED):
-        rows = iterate_rows(data, path)
+        rows = iterate_rows(stream, path)
         _, header = next(rows, (1, []))
         if not header:
             raise ValueError("is empty")
         return read_rows(rows, find_columns(header, path, **columns), path)
 
 
-def iterate_rows(data: bytes, path: Path) -> Iterator[tuple[int, list[str]]]:
+def iterate_rows(stream: io.BytesIO, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of every row that is not empty. The text is decoded as it is read."""
-    with io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="") as text:
-        header = text.readline()
-    separator = max("\t;,", key=header.count)
-    stream = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
-    reader = csv.reader(stream, delimiter=separator, strict=True)
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    header = text.readline()
+    text.seek(0)
+    reader = csv.reader(text, delimiter=max("\t;,", key=header.count), strict=True)
     try:
         for row in reader:
             if row:
