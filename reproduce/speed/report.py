@@ -59,7 +59,7 @@ def report(out: Path, quick: bool) -> dict[str, str]:
                     rows += rows_of(len(used), name, dtype, take_turns(servers, name, dtype, turns))
                     print(f"{name}, {dtype}, cores: {len(used)}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", Row._fields, rows)
-    return {"measured": write_up(rows, turns, out), "machine": describe_machine(PEERS)}
+    return {"measured": write_up(rows, turns, out), "machine": describe_machine(tuple(PEERS))}
 
 
 def implementations(cores: int, quick: bool) -> list[str]:
