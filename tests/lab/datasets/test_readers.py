@@ -326,3 +326,10 @@ def test_a_table_takes_little_more_memory_than_its_file_and_its_numbers(tmp_path
         path.write_text("\n".join([header, *lines]), "utf-8")
     done = subprocess.run([sys.executable, "-c", MEASURE, *paths], capture_output=True, check=True)
     assert float(done.stdout) <= 2.5
+
+
+def test_a_byte_that_is_no_text_is_found_where_it_stands_in_the_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"x,y\n" + b"1,0\n" * 50_000 + b"\xff,1\n")
+    with pytest.raises(DataError, match="0xff in position 200004"):
+        load(str(path))

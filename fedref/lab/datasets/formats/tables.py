@@ -121,13 +121,16 @@ def read(path: Path, **columns: str) -> Raw:
 def iterate_rows(stream: io.BytesIO, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of every row that is not empty. The text is decoded as it is read."""
     text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-    header = text.readline()
-    text.seek(0)
-    reader = csv.reader(text, delimiter=max("\t;,", key=header.count), strict=True)
     try:
+        header = text.readline()
+        text.seek(0)
+        reader = csv.reader(text, delimiter=max("\t;,", key=header.count), strict=True)
         for row in reader:
             if row:
                 yield reader.line_num, row
+    except UnicodeDecodeError:  # its position is that in a piece of the file
+        stream.getvalue().decode("utf-8-sig")
+        raise
     except csv.Error as error:
         raise data_error(path, f"line {reader.line_num}: {error}", EXPECTED) from error
 
