@@ -53,13 +53,9 @@ def make_page(name: str, spec: Spec, out: Path) -> str:
 
 def machines(made: Sequence[Mapping[str, str]]) -> str:
     """Return the processors and versions of NumPy and BLAS of all runs, as far as they were kept."""
-    kept = {
-        text: [r["run"] for r in made if r["machine"] == text]
-        for r in made
-        if (text := r["machine"])
-    }
-    words = [f"{text} ({len(kept)} runs)" for text, kept in kept.items()]
-    lacking = sum(not row["machine"] for row in made)
+    counts = Counter(row["machine"] for row in made)
+    lacking = counts.pop("", 0)
+    words = [f"{machine} ({n} runs)" for machine, n in counts.items()]
     words += [f"not kept of {lacking} of {len(made)} runs"] if lacking else []
     return f"Processor, NumPy and its BLAS: {'; '.join(words)}. The date is that of the commit."
 

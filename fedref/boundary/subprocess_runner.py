@@ -82,9 +82,8 @@ class SubprocessRunner:
         resource_tracker.ensure_running()  # before the mark, which is for the child
         os.environ[MARK] = self.mark
         try:
-            with (
-                warnings.catch_warnings()
-            ):  # Python 3.12 warns of BLAS's threads, which are ready for it
+            with warnings.catch_warnings():
+                # Python 3.12 warns of a fork beside BLAS's threads, which are ready for it
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self.process.start()
         finally:

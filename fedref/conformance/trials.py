@@ -6,7 +6,6 @@ process then ends itself, and the search begins again without it.
 """
 
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,8 @@ BOUND, MEMORY = 20, 2**33
 MOST_ENDED, CLOCK = 6, 600.0
 #: Calls that a trial takes besides, to compile the wrong line.
 COMPILING = 4_000
+#: Windows has no such clock: there only that of the whole search ends it.
+CAN_END = hasattr(signal, "SIGPROF")
 
 
 class Trials:
@@ -44,7 +45,7 @@ class Trials:
         if wrong in self.ended:
             return {}
         self.left -= self.effort(case)
-        if self.journal is None:
+        if self.journal is None or not CAN_END:
             return answer(case)
         os.ftruncate(self.journal, 0)
         os.pwrite(self.journal, wrong.encode(), 0)
@@ -106,11 +107,13 @@ def bounded(
     begin: tuple[Sequence[str], str],
 ) -> Any:  # fmt: skip
     """Run a search in the child, where all that it tries is bounded."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(
-            resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1])
-        )
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # Windows has none
+
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
+    if CAN_END:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     ended, path = begin
     journal = os.open(path, os.O_CREAT | os.O_RDWR)

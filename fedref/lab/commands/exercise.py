@@ -136,11 +136,11 @@ def check(
     known = read_exercises(exercises)
     rows, code = list[Row](), 0
     for path, student in students_of(files):
-        row, lines, own_code = check_one(path, student, known, timeout)
+        row, lines, status = check_one(path, student, known, timeout)
         if lines:
             print(f"{path}: " + "\n  ".join(lines))
         rows.append(row)
-        code = max(code, own_code)
+        code = max(code, status)
     if len(rows) > 1:
         print(class_table(rows))
     if csv is not None:

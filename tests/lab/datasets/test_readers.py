@@ -321,7 +321,7 @@ def test_a_table_takes_little_more_memory_than_its_file_and_its_numbers(tmp_path
     rows = [",".join(f"{i * j % 1009 / 7:.6f}" for j in range(1, 21)) for i in range(30_000)]
     header = ",".join(f"x{j}" for j in range(20)) + ",client,y"
     paths = tmp_path / "small.csv", tmp_path / "large.csv"
-    for path, n in zip(paths, (len(rows) // 10, len(rows))):
+    for path, n in zip(paths, (10, len(rows))):
         lines = (f"{row},c{i % 50},{i % 3}" for i, row in enumerate(rows[:n]))
         path.write_text("\n".join([header, *lines]), "utf-8")
     done = subprocess.run([sys.executable, "-c", MEASURE, *paths], capture_output=True, check=True)
