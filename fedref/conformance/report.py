@@ -123,12 +123,13 @@ def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[
     return lines, [r for r in results if r.case not in failing]
 
 
-def cite_results(results: Sequence[Result], backend: str, dtype: str) -> dict[str, Any]:
-    """Return the results in the one line that a paper or a README may cite."""
+def cite_results(results: Sequence[Result], backend: str, dtype: str, total: int) -> dict[str, Any]:
+    """Return the results in the one line that a paper or a README may cite. total : of all cases."""
     index = sha256((vectors.folder() / "index.json").read_bytes()).hexdigest()
     return {
         "vectors": vectors.VERSION, "index_sha256": index[:16], "backend": backend,
-        "backend_version": find_version(backend), "dtype": dtype, **count(results),
+        "backend_version": find_version(backend), "dtype": dtype,
+        "cases": f"{len(results)} of {total}", **count(results),
         "date": date.today().isoformat(),
     }  # fmt: skip
 
@@ -158,12 +159,12 @@ def find_version(backend: str) -> str:
     return answer.stdout.strip()
 
 
-def report_json(results: Sequence[Result], backend: str, dtype: str) -> str:
+def report_json(results: Sequence[Result], backend: str, dtype: str, total: int) -> str:
     """Return the verdict on every case as JSON; its last line is the citation."""
     head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
     head |= count(results)
     fields = [name for name in Result._fields if name != "outputs"]
     head |= {"results": [{name: getattr(result, name) for name in fields} for result in results]}
     text = json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}")
-    citation = json.dumps(cite_results(results, backend, dtype), ensure_ascii=False)
+    citation = json.dumps(cite_results(results, backend, dtype, total), ensure_ascii=False)
     return f'{text},\n "cite": {citation}}}'

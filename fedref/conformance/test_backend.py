@@ -33,7 +33,13 @@ def process(request: Any) -> Iterator[BackendProcess]:
         yield process
 
 
-@pytest.mark.parametrize("case", vectors.read(), ids=lambda case: case.name)
+def pytest_generate_tests(metafunc: Any) -> None:
+    if "case" in metafunc.fixturenames:
+        quick = metafunc.config.getoption("--fedref-quick")
+        cases = [case for case in vectors.read() if case.quick or not quick]
+        metafunc.parametrize("case", cases, ids=lambda case: case.name)
+
+
 def test_case(
     case: Any, process: BackendProcess, until: float, spent: dict[str, float], request: Any
 ) -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from golden import CASES
 from helpers import Changed
 
 from fedref.boundary.errors import ConfigError
-from fedref.conformance import errata, naming, report, suite, vectors
+from fedref.conformance import errata, naming, report, suite, test_backend, vectors
 from fedref.conformance.backends import functions_of, load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
@@ -308,6 +308,7 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     assert cited["vectors"] == vectors.VERSION
     assert (cited["backend"], cited["dtype"]) == ("breaks:Breaks", "float32")
     assert (cited["passed"], cited["failed"]) == (1, 1)  # what is cited hides nothing
+    assert cited["cases"] == f"3 of {len(CASES)}"
     assert len(cited["index_sha256"]) == 16
     expected.write_text("loss-ml-tanh")
     with pytest.raises(ConfigError, match="unknown case 'loss-ml-tanh'"):
@@ -337,6 +338,8 @@ def test_where_nothing_passes_no_file_of_expected_failures_makes_it_right(only, 
         (["fedreff"], "did you mean 'fedref'"),
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
         (["fedref", "--dtype", "float16"], "unknown --dtype 'float16': did you mean"),
+        (["fedref", "--quick", "--only", "evaluate-apfl-first"], "--quick has no case of evaluate"),
+        (["fedref", "--quick", "--random", "3"], "--xfail and --quick are of golden cases"),
         (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )
@@ -375,6 +378,22 @@ def test_pytest_runs_it(tmp_path):
     )  # fmt: skip
     assert "1 failed, 1 passed, 2 skipped" in found.stdout, found.stdout + found.stderr
     assert "FAILED  grad-mlp-tanh  [per-fedavg eq.4]  the process died" in found.stdout
+
+
+def test_quick_asks_the_cases_that_the_index_marks(capfd):
+    quick = [case.name for case in CASES if case.quick and case.call == "loss"]
+    assert main(["conformance", "--list", "--quick", "--only", "loss-"]) == 0
+    listed = [line.split()[0] for line in capfd.readouterr().out.splitlines() if line[0] != " "]
+    assert listed == quick
+    assert main(["conformance", "fedref", "--quick", "--only", "loss-"]) == 0
+    first, *_, last = capfd.readouterr().out.splitlines()
+    assert first == f"quick: {len(quick)} of {len(CASES)} cases"
+    assert last.startswith(f"offers {len(quick)} of {len(quick)} cases (100 %)")
+    given = SimpleNamespace(fixturenames=["case"])
+    given.config = SimpleNamespace(getoption={"--fedref-quick": True}.get)
+    given.parametrize = lambda _, cases, ids: setattr(given, "names", [*map(ids, cases)])
+    test_backend.pytest_generate_tests(given)
+    assert given.names == [case.name for case in CASES if case.quick]
 
 
 # What a backend's author meets
