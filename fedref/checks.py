@@ -38,7 +38,6 @@ use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_er
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -50,6 +49,9 @@ from fedref.boundary.errors import tell_error
 from fedref.conformance import naming, suite
 from fedref.judge.case import Case
 from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
+from fedref.judge.objective import Objective
+from fedref.judge.slopes import ELEMENTWISE
+from fedref.judge.tape import gradients
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
 
@@ -183,18 +185,6 @@ def linear_rule(f: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _is_first(u: Any, v: Any) -> Any:
-    return np.real(u) >= np.real(v)
-
-
-def _larger(u: Any, v: Any) -> Any:
-    return np.where(_is_first(u, v), u, v)
-
-
-def _smaller(u: Any, v: Any) -> Any:
-    return np.where(_is_first(v, u), u, v)
-
-
 def _extreme(sign: int, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     best = np.expand_dims((sign * x.a.real).argmax(axis), axis)
@@ -232,23 +222,7 @@ def _copy_to(y: Any, x: Any, where: Any = True) -> None:
     y[...] = np.where(where, x, y)
 
 
-# Rules that the specification does not need, for losses of your own. Elementwise: f (for complex numbers,
-# where NumPy's is none or not analytic), then ∂y/∂u and ∂y/∂v of y = f(u, v).
-ELEMENTWISE: dict[Any, Any] = {
-    np.positive: (np.positive, lambda y, u: 1),
-    np.square: (np.square, lambda y, u: 2 * u),
-    np.sin: (np.sin, lambda y, u: np.cos(u)),
-    np.cos: (np.cos, lambda y, u: -np.sin(u)),
-    np.expm1: (np.expm1, lambda y, u: np.exp(u)),
-    np.log1p: (np.log1p, lambda y, u: 1 / (1 + u)),
-    np.absolute: (lambda u: u * np.sign(np.real(u)), lambda y, u: np.sign(np.real(u))),
-    np.maximum: (_larger, lambda y, u, v: _is_first(u, v), lambda y, u, v: ~_is_first(u, v)),
-    np.minimum: (_smaller, lambda y, u, v: _is_first(v, u), lambda y, u, v: ~_is_first(v, u)),
-    np.logaddexp: (
-        lambda u, v: _larger(u, v) + np.log1p(np.exp(_smaller(u, v) - _larger(u, v))),
-        lambda y, u, v: np.exp(u - y), lambda y, u, v: np.exp(v - y),
-    ),
-}  # fmt: skip
+# Rules that the specification does not need, for losses of your own; ELEMENTWISE has more.
 LINEAR: tuple[Any, ...] = (
     np.dot, np.einsum, np.inner, np.mean, np.outer, np.take, np.take_along_axis, np.cumsum, np.squeeze,
     np.expand_dims, sliding_window_view, *([np.matvec] if hasattr(np, "matvec") else []),  # NumPy ≥ 2.2
@@ -647,52 +621,6 @@ def _pad(model: Any, D: Batch, s: Array) -> Batch:
 _error = partial(difference, least=ROUNDING)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """f(w, D) of a model with f.grad(w, D), f.hvp(w, v, D), f.scores(w, X), f.predict(w, X), as in
-    `fedref.spec`, whose `gradient` may differentiate it. N : the clients in all; train_loss(...) : the
-    training loss that an algorithm is told after each round.
-
-    The model's own grad and hvp answer at numbers. At dual ones its loss does, unless it takes real numbers
-    alone, as a network of torch's: there dual numbers get their slopes from its grad and hvp.
-    """
-
-    model: Any
-    N: int = 1
-    train_loss: Callable[..., float] | None = None
-
-    def __call__(self, w: Any, D: Any) -> Any:
-        if not isinstance(w, spec.Dual):
-            return self.model.loss(w, Batch(*D))
-        if not getattr(self.model, "takes_complex", True):
-            return w.like(self.model.loss(w.a, Batch(*D)), self.grad(w.a, D) @ w.b)
-        return _differentiate(partial(self.model.loss, D=Batch(*D)), w)
-
-    def grad(self, w: Any, D: Any) -> Any:
-        if not isinstance(w, spec.Dual):
-            return self.model.grad(w, Batch(*D))
-        if not getattr(self.model, "takes_complex", True):
-            Hb = np.stack([self.hvp(w.a, b, D) for b in w.b.T], -1)
-            return w.like(self.grad(w.a, D), Hb)
-        return spec.gradient(lambda w: self(w, D), w)
-
-    def hvp(self, w: Array, v: Array, D: Any) -> Array:
-        return self.model.hvp(w, v, Batch(*D))
-
-    def scores(self, w: Any, X: Array) -> Any:
-        logits = partial(self.model.logits, X=X)
-        return _differentiate(logits, w) if isinstance(w, spec.Dual) else logits(w)
-
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.model.predict(w, X)
-
-
-def _differentiate(f: Callable[[Any], Any], w: spec.Dual) -> spec.Dual:
-    """Return f(w), with the rules that `DualNumber` has, as dual numbers of w's own kind."""
-    y = f(DualNumber(np.array(w.a), np.array(w.b), w.seed))
-    return w.like(y.a, y.b) if isinstance(y, spec.Dual) else y
-
-
 #: f, the first w, and the rounds, each a list of `spec.Client` → the state after each.
 Generator = Callable[[Any, Array, Iterator[Any]], Iterator[Any]]
 
@@ -786,7 +714,8 @@ def _grade_rounds(
     def expect(moved: Any) -> dict[str, Array]:
         rounds = list(trace._replace(**moved).rounds())
         theirs = generator(f(trace), moved.get("w", trace.w), filter(None, rounds))
-        with np.errstate(all="ignore"):  # a loop may divide 0 by 0 for what is not compared
+        # a loop may divide 0 by 0 for what is not compared
+        with np.errstate(all="ignore"), gradients():
             return name_states([next(theirs) if clients else None for clients in rounds])
 
     @cache

@@ -1,4 +1,6 @@
-"""Dual numbers: every rule beside a derivative that uses f alone; what has no rule is refused."""
+"""Dual numbers: every rule beside a derivative that uses f alone; what has no rule is refused. Tapes: the
+same derivatives as dual numbers, of the first and second order.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedref import spec
-from fedref.checks import Report
+from fedref.checks import Report, dual_gradient, dual_hvp
+from fedref.judge import tape
+from fedref.judge.objective import Objective
 from fedref.models.numerics import Array
 from fedref.proofs.setting import Setting, equal
-from fedref.proofs.table import ONE, proof
+from fedref.proofs.table import FAMILIES, ONE, proof
 
 A = np.arange(1.0, 13).reshape(3, 4) / 10
 #: Functions of a vector w of four, analytic where each |w_i − (i + 1)/2| < 0.2; together they use every rule.
@@ -70,3 +74,74 @@ def rules(c: Setting) -> Iterator[Report]:
             if words in str(error):
                 continue
         raise AssertionError(f"dual numbers take what they have no rule for: {words}")
+
+
+# ---- tapes -------------------------------------------------------------------------------------------
+
+#: Functions with the rules that tapes have beyond the specification's.
+MORE: list[Callable[[Any], Any]] = [
+    lambda w: np.sum(np.sin(w) * np.cos(w)) + np.mean(np.square(+w)) + np.abs(w - 1.3).sum() ** 3,
+    lambda w: np.expm1(np.maximum(w, 1.2)).sum() + (np.log1p(np.minimum(2 * w, 3.0)) ** 2).sum(),
+    lambda w: np.linalg.norm(w - 0.1) ** 3 + np.logaddexp(w, 1).sum() + np.clip(w, 0.7, 1.7) @ w**3,
+    lambda w: np.dot(A, w).mean() ** 3 + np.ravel(w.reshape(2, 2).T) @ w * w.mean(keepdims=True)[0],
+    lambda w: (np.linalg.norm(w.reshape(2, 2), axis=1, keepdims=True) * w[:2]).mean(0).sum() ** 2,
+]  # fmt: skip
+
+
+@proof("tapes", "∇f and ∇²f v by every rule = by dual numbers; no rule: refused", ONE)
+def tape_rules(c: Setting) -> Iterator[Report]:
+    w, v = (np.arange(4) + 1) / 2 + 0.1 * c.rng.uniform(-1, 1, (2, 4))
+    for f in FUNCTIONS + MORE:
+        yield equal(tape.gradient(f, w), dual_gradient(f, w))
+        Hv = tape.gradient(lambda w, f=f: tape.gradient(f, w) @ v, w)
+        yield equal(Hv, dual_hvp(f, w, v))
+        with tape.gradients():
+            yield equal(spec.gradient(f, w), dual_gradient(f, w))
+    third = tape.gradient(lambda w: tape.gradient(lambda w: tape.gradient(
+        lambda w: (w**4).sum(), w) @ v, w) @ v, w)  # fmt: skip
+    yield equal(third, 24 * w * v * v)
+    outer = tape.gradient(lambda w: tape.gradient(lambda u: (u * w**2) @ u, w) @ w, w)
+    yield equal(outer, 8 * w**3)
+    yield equal(tape.gradient(lambda w: 3.0, w), 0 * w, bound=0)
+    for f, words in REFUSED:
+        if words in ("comparisons", "another gradient", "third"):
+            continue  # a tape takes them
+        try:
+            tape.gradient(f, w)
+        except (TypeError, AttributeError, ValueError) as error:
+            if words in str(error):
+                continue
+        raise AssertionError(f"a tape takes what it has no rule for: {words}")
+
+
+@proof(
+    "tapes",
+    "∇ of expressions in f, with the model's own ∇f, ∇²f v and scores = by dual numbers",
+    FAMILIES,
+)
+def tape_leaves(c: Setting) -> Iterator[Report]:
+    S, Q, _ = c.real_rows
+    mine, x, v = Objective(c.model), np.stack([c.w, 0.1 * c.h]), c.vs[0]
+
+    def expressions(f: Any) -> list[Callable[[Any], Any]]:
+        return [
+            lambda w: f(w, S) + 0.5 * ((w - c.w0) ** 2).sum(),  # FedProx
+            lambda w: f(0.3 * w + 0.7 * c.w0, Q) ** 2 - c.h @ w,
+            lambda w: f(w - 0.1 * f.grad(w, S), Q),  # MAML
+            lambda w: f.grad(w, S) @ v + (f.scores(w, Q.X) ** 2).sum(),
+        ]
+
+    for by_tape, by_duals in zip(expressions(mine), expressions(c.f)):
+        yield equal(tape.gradient(by_tape, c.w), spec.gradient(by_duals, c.w))
+    with tape.gradients():
+        got = spec.meta_sgd(mine, x, S, Q, steps=2), spec.mas(mine, c.w, S), mine.hvp(c.w, v, S)
+    for one, function in zip(got, (spec.meta_sgd, spec.mas)):
+        given = (x, S, Q, 2) if function is spec.meta_sgd else (c.w, S)
+        yield equal(one, function(c.f, *given))
+    for i in (0, 1, 3):
+        f = expressions(mine)[i] if i < 3 else lambda w: (mine.scores(w, Q.X) ** 2).sum()
+        g = expressions(c.f)[i] if i < 3 else lambda w: (c.f.scores(w, Q.X) ** 2).sum()
+        Hv = tape.gradient(lambda w, f=f: tape.gradient(f, w) @ v, c.w)
+        yield equal(Hv, np.imag(spec.gradient(g, c.w + 1e-200j * v)) / 1e-200)
+    in_v = tape.gradient(lambda v: mine.hvp(c.w, v, S) @ c.h, v)
+    yield equal(in_v, c.f.hvp(c.w, c.h, S))
