@@ -79,10 +79,13 @@ def gradient(f, x, kind=None):
 
 
 class Batch(NamedTuple):
+    """Rows X (B, p) with their labels y (B,)."""
+
     X: Any
     y: Any
 
     def rows(self, index):
+        """Return the batch of some of its rows."""
         return Batch(self.X[index], self.y[index])
 
 

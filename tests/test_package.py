@@ -16,7 +16,6 @@ from contextlib import suppress
 from doctest import DocTestParser
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import pytest
 from pages import PYTHON, README, SHELL
@@ -26,6 +25,7 @@ import fedref
 from fedref import checks
 from fedref.algorithms import ALGORITHMS
 from fedref.teach import source
+from fedref.teach.reference import signature
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLIC = ROOT / "tests" / "public.txt"
@@ -78,18 +78,6 @@ def test_what_pages_and_notebook_import_is_public():
     imported = {name for code in snippets() for name in imported_names(code)}
     assert len(imported) > 30
     assert imported - LISTED - CLASSES - modules == set()
-
-
-def signature(thing: Any) -> str:
-    """Return the parameters and their defaults, without types."""
-    an_error = inspect.isclass(thing) and issubclass(thing, Exception)
-    if not callable(thing) or an_error or inspect.isabstract(thing):
-        return ""
-    parameters = []
-    for p in inspect.signature(thing).parameters.values():
-        default = ... if " at 0x" in repr(p.default) else p.default
-        parameters.append(p.replace(annotation=p.empty, default=default))
-    return str(inspect.Signature(parameters)).replace("Ellipsis", "...")
 
 
 def signatures() -> Iterator[str]:

@@ -22,9 +22,10 @@ from fedref import checks, proofs, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.errata import MISTAKES, TEXTS, replace, run
 from fedref.models import MODELS
-from fedref.teach import example, source
+from fedref.teach import example, reference, source
 from fedref.teach.exercises import EXERCISES
-from fedref.teach.source import Equation, text_of
+from fedref.teach.markdown import anchor, fence, items, join, section, table, verbatim
+from fedref.teach.source import Equation, page_name, text_of
 
 #: What one has to know to read an algorithm.
 NAMES = (
@@ -33,58 +34,11 @@ NAMES = (
     "[The papers in one file](spec.html) have every other name."
 )
 
-# ---- pieces of Markdown --------------------------------------------------------------------------
-
-
-def join(*parts: str) -> str:
-    """Return the parts that are not empty, each a paragraph or more."""
-    return "\n\n".join(filter(None, parts))
-
-
-def section(title: str, *parts: str) -> str:
-    """Return a section with its heading, or nothing where it is empty."""
-    return join(f"## {title}", *parts) if any(parts) else ""
-
-
-def fence(kind: str, text: str) -> str:
-    return f"```{kind}\n{text}\n```" if text else ""
-
-
-def items(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def table(head: str, rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table. head : its columns, "a | b"; cells are Markdown."""
-    lines = (" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in rows)
-    return "\n".join(
-        f"| {line} |" for line in (head, re.sub(r"[^|]+", " --- ", head).strip(), *lines)
-    )
+# ---- one paper -----------------------------------------------------------------------------------
 
 
 def formulae(equations: Iterable[Equation]) -> str:
     return fence("math", "\n".join(f"[{e.tag}] {e.text}" for e in equations if e.formula))
-
-
-def verbatim(docstring: str) -> str:
-    """Return a docstring as Markdown: doctests, tables and lines of formulae are blocks of code."""
-    blocks = inspect.cleandoc(docstring).split("\n\n")
-    laid_out = re.compile(r"^(?!    )[\s\S]*(^  |^>>>|\S {3,})", re.M)
-    return join(*(textwrap.indent(b, "    ") if laid_out.match(b) else b for b in blocks))
-
-
-def anchor(heading: str) -> str:
-    """Return a heading's place on its page."""
-    return re.sub(r"[^\w′″⁺]+", "-", heading.lower()).strip("-")
-
-
-# ---- one paper -----------------------------------------------------------------------------------
-
-
-def page_name(thing: Any) -> str:
-    """Return the name of the page of a paper's file, or of an algorithm's."""
-    name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
-    return str(name).rpartition(".")[2]
 
 
 def paper_of(tag: str) -> str:
@@ -371,7 +325,7 @@ COMPUTED: dict[str, Callable[[], str]] = {
         "exercise | trains | needs before | minutes",
         ((f"`{x.name}`", x.trains, x.before, x.minutes) for x in EXERCISES.values()),
     ),
-    "runs": runs,
+    "runs": runs, "reference": reference.contents,
     "mistakes": lambda: join(*(
         section(paper, *mistakes_of(paper.replace("-", "_")))
         for paper in dict.fromkeys(one.tag.split()[0] for one in MISTAKES.values())
@@ -411,10 +365,12 @@ def tag_text(tag: str) -> str:
 LINKS = {
     "index": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "tour": "Tour", "spec": "Papers",
     "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
+    "reference": "Reference",
 }  # fmt: skip
 #: The pages of the site: name → function.
 PAGES: dict[str, Callable[[], str]] = {
     **{name: partial(text_page, name) for name in LINKS},
     **{page_name(module): partial(paper_page, module) for module in source.modules()},
     **{f"model-{name}": partial(model_page, name) for name in MODELS},
+    **{reference.page_of(room): partial(reference.room_page, room) for room in reference.rooms()},
 }

@@ -10,7 +10,8 @@ from fedref.boundary import style
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import claim_folder, data_error, write_atomically
 from fedref.teach.formula import mathml
-from fedref.teach.pages import LINKS, PAGES, anchor
+from fedref.teach.markdown import anchor
+from fedref.teach.pages import LINKS, PAGES
 from fedref.teach.pictures import PICTURES, SLIDERS, draw, draw_slider
 from fedref.teach.source import text_of
 
@@ -116,7 +117,7 @@ def render(text: str) -> str:
     body = body.replace("<p><img ", '<p class=picture tabindex="0"><img ')
     heading = re.compile(r"<h([23])>(.*?)</h\1>")
     body = heading.sub(lambda x: f'<h{x[1]} id="{anchor(plain(x[2]))}">{x[2]}</h{x[1]}>', body)
-    links = re.findall(r"<h2 id=(\S+)>(.*?)</h2>", body)
+    links = re.findall(r"<h2 id=([^\s>]+)>(.*?)</h2>", body)
     if len(links) <= MANY:
         return body
     entries = "".join(f'<li><a href="#{place[1:-1]}">{title}</a></li>' for place, title in links)

@@ -63,6 +63,12 @@ def place_and_code(function: Any) -> tuple[str, str]:
     return place(module, line), inspect.cleandoc(" \n" + "".join(lines))
 
 
+def page_name(thing: Any) -> str:
+    """Return the name of the page of a paper's file, or of an algorithm's."""
+    name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
+    return str(name).rpartition(".")[2]
+
+
 def functions_in(home: Any) -> Iterator[Any]:
     """Yield the functions that a module or class defines, and those of its classes, in order."""
     name = getattr(home, "__module__", home.__name__)

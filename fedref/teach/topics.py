@@ -9,9 +9,10 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
-from fedref.teach import pages, source
+from fedref.teach import pages, reference, source
 from fedref.teach.exercises import EXERCISES
-from fedref.teach.pages import PAGES, page_name
+from fedref.teach.pages import PAGES
+from fedref.teach.source import page_name
 
 #: Other names that are asked for → what they lead to.
 ALIASES = {
@@ -35,6 +36,7 @@ def topics() -> dict[str, dict[str, Callable[[], str]]]:
         "models": {name: PAGES[f"model-{name}"] for name in MODELS},
         "exercises": {name: partial(pages.exercise_text, name) for name in EXERCISES},
         "mistakes": {name: partial(pages.mistake_text, name) for name in MISTAKES},
+        "names": {name: partial(reference.entry, name) for name in reference.public()},
         "equations": {tag: partial(pages.tag_text, tag) for tag in source.tag_lines()},
     }
 
@@ -55,6 +57,10 @@ def explain(name: str) -> str:
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
     wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
     wanted = ALIASES.get(wanted, wanted)
+    full = [x for x in reference.public() if x.casefold().endswith(f".{wanted}")]
+    full = [x for x in full if x == f"fedref.{wanted}"] or full
+    if wanted not in known and len(full) == 1:  # check_gradient is enough
+        return reference.entry(full[0])
     if wanted not in known:
         error = unknown("topic", name.casefold(), [*known, *ALIASES])
         raise ConfigError(f"{error}; `fedref explain --list` lists them all")

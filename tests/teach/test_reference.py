@@ -1,0 +1,52 @@
+"""The reference: every public name is in it, with all that its reader asks for."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from fedref.teach import reference, topics
+
+LISTED = {
+    re.split(r"[(\n]", line)[0]
+    for line in (Path(__file__).parents[1] / "public.txt").read_text("utf-8").splitlines(True)
+    if line.startswith("fedref.")
+}
+
+
+def test_it_has_every_public_name():
+    assert LISTED - {*reference.public()} <= {"fedref.conformance.backends.torch.loss"}  # torch
+
+
+@pytest.mark.parametrize("name", reference.public())
+def test_a_name_says_what_it_does_and_what_each_parameter_is(name):
+    thing = reference.public()[name]
+    assert len(inspect.getdoc(thing) or "") > 8
+    meanings = reference.parameters(name, thing)
+    assert all(len(text) > 4 for text in meanings.values()), meanings
+    assert topics.explain(name) == reference.entry(name)
+
+
+def test_the_last_part_of_a_name_is_enough():
+    name = "fedref.checks.check_gradient"
+    assert topics.explain("Check_Gradient") == reference.entry(name)
+    assert "| `atol` | an absolute error that passes" in reference.entry(name)
+    assert "tests/test_checks.py" in reference.entry(name)
+
+
+def test_words_on_a_parameter_end_with_their_sentence():
+    def f(a, b):
+        """Add.
+
+        a, b : numbers,
+        of any size.
+        The sum is exact. b : more.
+
+        >>> 1 + 1
+        2
+        """
+
+    words, explained = reference.divide(f)
+    assert explained == {"a": "numbers, of any size", "b": "more"}
+    assert words.split() == ["Add.", "The", "sum", "is", "exact.", ">>>", "1", "+", "1", "2"]
