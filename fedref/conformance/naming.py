@@ -122,7 +122,8 @@ def find_names(
         end = trials.left - trials.left / max(1, sum(map(bool, failures[n:])))
         failed = sorted(failed, key=lambda i: cases[i].model["d"])
         smallest = sorted(places, key=lambda i: cases[i].model["d"])
-        passed = [cases[i] for i in smallest if results[i].status == PASSED]
+        clear = [i for i in smallest if not cases[i].convention]  # at a kink a wrong slope may pass
+        passed = [cases[i] for i in clear if results[i].status == PASSED]
         doubted = {name for case in passed for name in case.catches}
         candidates = dict.fromkeys(name for i in failed for name in cases[i].catches)
         for name in sorted(candidates, key=lambda name: (name in doubted, -seen[name])):

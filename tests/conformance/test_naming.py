@@ -80,6 +80,14 @@ def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
     )
 
 
+def test_a_case_at_a_kink_that_passes_refutes_no_name():
+    """Another slope passes there, and so does a small mistake."""
+    name = "H is applied to the gradient, not to v"
+    cases = [GOLDEN[name] for name in ("hvp-kink-svm-unbiased", "hvp-logistic")]
+    first, second = named(cases, [answer(case, name) for case in cases])
+    assert (first.status, second.mistakes) == ("passed", (name,))
+
+
 @pytest.mark.usefixtures("no_variation")
 def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
     name, right = "the server's Adam starts afresh every round", "1.server.theta"

@@ -32,7 +32,7 @@ def test_the_index_has_the_fields_of_its_schema():
 
 
 def test_files_are_small_and_plain():
-    assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) <= 4.9e6
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) <= 5.0e6
     assert {path.stem for path in FOLDER.glob("*.npz")} == set(GOLDEN)
     for said in INDEX["cases"]:
         with np.load(FOLDER / said["file"], allow_pickle=False) as archive:
