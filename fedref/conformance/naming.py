@@ -2,12 +2,13 @@
 
 A known mistake is the specification with a wrong line. Its name is given where it is certain: of one
 function and algorithm it fits the failing cases that it is known to change, and changes none that pass.
-Whatever has no name has evidence: a combination of the specification's terms, a small change of it with
-the same numbers (variations.py), in which blocks they differ, a ratio, a multiple of an input.
+Whatever has no name has evidence: the answer for other inputs (inputs.py), a combination of the
+specification's terms, a small change of it with the same numbers (variations.py), in which blocks they
+differ, a ratio, an order of entries, a multiple of an input.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedref.conformance import errata
+from fedref.conformance.inputs import other_inputs
 from fedref.conformance.suite import FAILED, PASSED, Result
 from fedref.conformance.trials import SearchEnded, Trials, search_apart
 from fedref.conformance.variations import Variation, find_variation
@@ -32,6 +34,8 @@ TRIED = 4
 #: Calls of functions (four take a microsecond) that trials of names may take, and then those for evidence,
 #: whatever a backend answers. What is left is shared among the functions and algorithms that fail.
 LIMIT, EVIDENCE = 24_000_000, 24_000_000
+#: Whether a wrong specification's answer to a case is the backend's, or the right one.
+Fits = Callable[[Mapping[str, Any], Case], bool]
 #: How evidence begins that is a name which fits smaller cases.
 PERHAPS = "perhaps: "
 #: The name for numbers that were float32 somewhere in the computation.
@@ -258,16 +262,38 @@ class Search:
             return is_made(made, outputs[case.name], case, self.dtype)
 
         is_round = some[0][0].call == "round"
-        if not is_round and (said := self.combination(some)):
-            return said
         wrong = [shorten(case, result.output) for case, result in some]
         right = sorted(passed, key=lambda case: case.model["d"])[:TRIED]
         as_right = partial(holds, dtype=self.dtype)
+        if said := self.other_input(wrong, fits, right, as_right, end):
+            return said
+        if not is_round and (said := self.combination(some)):
+            return said
         variation = find_variation(wrong, fits, right, as_right, self.found, self.trials, end)
         if variation is None:
             return self.combination(some) if is_round else ""
         self.found.append(variation)
         return str(variation)
+
+    def other_input(
+        self, failed: Sequence[Case], fits: Fits, passed: Sequence[Case], holds: Fits, end: float
+    ) -> str:
+        """Return of which other inputs these answers are, or ""."""
+        others = {case.name: dict(other_inputs(case)) for case in failed}
+
+        def answer(case: Case, words: str) -> Mapping[str, Any]:
+            known = others.get(case.name) or others.setdefault(case.name, dict(other_inputs(case)))
+            work = known.get(words, lambda: case.outputs)
+            return self.trials.answer(case, words, lambda _: work())
+
+        for words in others[failed[0].name]:
+            if self.trials.left <= end:
+                break
+            if all(
+                words in others[case.name] and fits(answer(case, words), case) for case in failed
+            ) and all(holds(answer(case, words), case) for case in passed):
+                return f"it is the right answer where {words}"
+        return ""
 
     def combination(self, some: Sequence[tuple[Case, Result]]) -> str:
         """Return the combination of terms that these answers are, of those with the same wrong output."""
@@ -305,13 +331,17 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     if factor is not None:
         yield f"{tell_number(factor, case)} × what is right"
         return
-    start = case.inputs.get(f"state.{result.output.partition('.')[2]}")
-    if (
-        start is not None
-        and not np.ptp(np.ravel(got - start))
-        and np.ravel(got)[0] == np.ravel(start)[0]
-    ):
-        yield "it is as it was at the start"
+    start = f"state.{result.output.partition('.')[2]}"
+    known = {**case.outputs, **case.inputs}
+    del known[result.output]
+    for name, x in known.items():
+        if x.shape != got.shape or x.dtype.kind != "f" or not x.any():
+            continue
+        if np.max(np.abs(got - x), initial=0) <= same:
+            yield "it is as it was at the start" if name == start else f"it is the right {name}"
+            break
+    else:
+        yield from orders(got, want, same, case)
     if not compare(result.outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
         yield "right to the 7 digits of float32, no more"
     for name, x in case.inputs.items():
@@ -347,18 +377,53 @@ def tell_number(c: float, case: Case) -> str:
     return tell(c, constants=known) or exact
 
 
+def blocks_of(x: Array, case: Case) -> Iterator[tuple[str, Array]]:
+    """Yield an output's parts: each layer's parameters in their shape (behind others), else the whole."""
+    if not x.shape or x.shape[-1] != case.model["d"]:
+        yield "", x
+        return
+    end = layer = 0
+    for shape in case.model["shapes"]:
+        begin, end, layer = end, end + int(np.prod(shape)), layer + (len(shape) > 1)
+        name = f"{'W' if len(shape) > 1 else 'b'}{layer}"
+        yield name, x[..., begin:end].reshape(*x.shape[:-1], *shape)
+
+
+def orders(got: Array, want: Array, same: float, case: Case) -> Iterator[str]:
+    """Yield along which axis the entries are right, but in another order."""
+    for (name, x), (_, y) in zip(blocks_of(got, case), blocks_of(want, case)):
+        for axis in range(y.ndim) if np.max(np.abs(x - y), initial=0) > same else ():
+            slices = [
+                np.moveaxis(z, axis, 0).reshape(len(np.moveaxis(z, axis, 0)), -1) for z in (x, y)
+            ]
+            near = np.max(np.abs(slices[0][:, None] - slices[1]), axis=-1, initial=0) <= same
+            if (near.sum(0) == 1).all() and (near.sum(1) == 1).all():
+                order = ", ".join(map(str, near.argmax(1)))
+                yield f"{name or 'it'} is right in another order: along axis {axis} yours are {order}"
+                break
+
+
 def places_of(wrong: Array, case: Case) -> str:
-    """Return the blocks of parameters that are wrong, or the entries: "W2 (4, 3)", "entries 0, 3"."""
-    if wrong.shape == (case.model["d"],):
-        shapes = case.model["shapes"]
-        ends = np.cumsum([np.prod(shape) for shape in shapes]).astype(int)
-        names, layer = [], 0
-        for shape, part in zip(shapes, np.split(wrong, ends[:-1])):
-            layer += len(shape) > 1
-            if part.any():
-                whole = "" if part.all() else "part of "
-                names.append(f"{whole}{'W' if len(shape) > 1 else 'b'}{layer} {tuple(shape)}")
-        return ", ".join(names)
-    at = np.argwhere(wrong)
-    entries = ", ".join(str(i[0] if len(i) == 1 else tuple(i.tolist())) for i in at[:4])
-    return f"entries {entries}{', …' * (len(at) > 4)} of {wrong.shape}"
+    """Return the blocks of parameters that are wrong, or the entries: "W2 (4, 3)", "b1[2]"."""
+    places = list[str]()
+    for name, part in blocks_of(wrong, case):
+        if name and part.all():
+            places.append(f"{name} {part.shape}")
+        elif part.any():
+            at = [tuple(i) for i in np.argwhere(part).tolist()]
+            few = ", ".join(f"{name}[{', '.join(map(str, i))}]" for i in at[:4])
+            rest = f", … of {part.shape}" if len(at) > 4 else ""
+            places.append(whole_axis(name, part) or few + rest)
+    return ", ".join(places)
+
+
+def whole_axis(name: str, wrong: Array) -> str:
+    """Return "W2[:, 3]" where exactly the entries of some indices along one axis are wrong, else ""."""
+    for axis in range(wrong.ndim) if wrong.ndim > 1 else ():
+        some = np.flatnonzero(wrong.any(tuple(i for i in range(wrong.ndim) if i != axis)))
+        if np.take(wrong, some, axis).all():
+            index = [":"] * wrong.ndim
+            return ", ".join(
+                f"{name}[{', '.join([*index[:axis], str(i), *index[axis + 1 :]])}]" for i in some
+            )
+    return ""

@@ -13,7 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fedref.conformance import vectors
+import numpy as np
+
+from fedref.conformance import naming, vectors
 from fedref.conformance.errata import MISTAKES
 from fedref.conformance.naming import SINGLE
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, Result
@@ -73,11 +75,26 @@ def report_text(
     for name, n in names.most_common():
         lines.append(f"known mistake ({n} ×): {explain_name(name)}")
     numbers = [result for result in failed if result.outputs and not result.mistakes]
-    if unknown := sum(result.looked for result in numbers):
-        lines.append(f"no known mistake fits ({unknown} ×): begin where the first output is wrong")
-    if rest := len(numbers) - unknown:
+    if unknown := [result for result in numbers if result.looked]:
+        lines.append(f"no known mistake fits ({len(unknown)} ×): {begin_with(unknown, cases)}")
+    if rest := len(numbers) - len(unknown):
         lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
     return "\n".join([*lines, summary(results if every is None else every)])
+
+
+def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
+    """Return which of these failures is the smallest, and its entry that is farthest off."""
+    by_name = {case.name: case for case in cases}
+    least = min(results, key=lambda result: by_name[result.case].model["d"])
+    case, output = by_name[least.case], least.output
+    got, want = (np.asarray(x[output], float) for x in (least.outputs, case.outputs))
+    far = np.abs(got - want)
+    place = naming.places_of(far == far.max(initial=0), case).partition(", ")[0]
+    at = np.unravel_index(far.argmax(), far.shape)
+    values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
+    return (
+        f"begin with {case.name}, the smallest (d = {case.model['d']}): {output}{place}: {values}"
+    )
 
 
 #: So many failures of one cause are shown.

@@ -184,7 +184,7 @@ def scale_terms(node: ast.expr, parent: Any, _: ast.FunctionDef) -> Change:
             yield parse(text.format(f"({ast.unparse(node)})")), text.format("it")
 
 
-def change_names(node: ast.expr, _: Any, function: ast.FunctionDef) -> Change:
+def change_names(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Change:
     """Yield the other variables of the function in the place of one, and near numbers for a number."""
     others = list[str]()
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -193,6 +193,8 @@ def change_names(node: ast.expr, _: Any, function: ast.FunctionDef) -> Change:
             x.id for x in ast.walk(function) if isinstance(x, ast.Name) and type(x.ctx) is ast.Store
         }
         others = sorted(names - {node.id}) if node.id in names else []
+        if isinstance(parent, ast.Compare) and others:  # before another size that differs by one
+            others = [f"{node.id} - 1", f"{node.id} + 1", *others]
     if isinstance(node, ast.Call) and ast.unparse(node) == "weights(clients)":
         others = ["sample_weights(clients)", "uniform_weights(clients)"]
     if isinstance(node, ast.Constant) and type(node.value) is int:
