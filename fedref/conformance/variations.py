@@ -193,7 +193,10 @@ def change_names(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Chan
             x.id for x in ast.walk(function) if isinstance(x, ast.Name) and type(x.ctx) is ast.Store
         }
         others = sorted(names - {node.id}) if node.id in names else []
-        if isinstance(parent, ast.Compare) and others:  # before another size that differs by one
+        size = isinstance(parent, ast.Compare) or isinstance(
+            getattr(parent, "right", 0), ast.Constant
+        )
+        if others and size:  # another size may differ by one in every case
             others = [f"{node.id} - 1", f"{node.id} + 1", *others]
     if isinstance(node, ast.Call) and ast.unparse(node) == "weights(clients)":
         others = ["sample_weights(clients)", "uniform_weights(clients)"]
