@@ -83,7 +83,7 @@ def complete_unit(
             if newest.status != "running":
                 return
         try:
-            for newest in run(record):
+            for newest in run(record, score_file=run_directory.score_file(directory, unit)):
                 run_directory.keep_state(directory, unit, newest)
                 began, ended = time.monotonic(), newest.status != "running"
                 if ended or began >= due:
@@ -91,7 +91,9 @@ def complete_unit(
                     saved, now = newest, time.monotonic()
                     due = now + max(how.every, 20 * (now - began) * bool(how.every))
                 yield newest
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError):
+                run_directory.require_run(directory)  # that the folder is gone says more
             # what is done is saved, too: its last saving may have been cut off
             if newest is not None and newest is not saved:
                 with suppress(FedrefError, OSError):  # the first error says more
@@ -117,7 +119,12 @@ def complete_elsewhere(
         options = how or Options(folder, every=inf)
         for record in complete_unit(unit, loader, options, Progress(message=messages.append)):
             tell(rounds_done(unit, record))
-        paths = sorted(folder.glob("*/*.ckpt")) if folder else ()
+        # scores first, as a record counts on them
+        paths = (
+            [p for end in ("scores", "ckpt") for p in sorted(folder.glob(f"*/*.{end}"))]
+            if folder
+            else []
+        )
         return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}, messages
 
 
@@ -201,9 +208,10 @@ def execute(
             how = Options(place, every, changed_code, engine)
             records = []
             for record in complete_units(work, loader, how, progress, workers, executor):
-                records.append(
-                    record if directory is None else run_directory.drop_client_states(record)
-                )
+                if directory is None:  # the files, if there are any, go
+                    records.append(record._replace(scores=list(record.scores)))
+                else:
+                    records.append(run_directory.drop_client_states(record))
         run = Run(experiment, work, records, directory, note_on_scales(first))
         if directory is not None:
             run_directory.require_run(directory)

@@ -1,10 +1,10 @@
 """A run directory: its files, and how they are written and read.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
-on), checkpoints/ (a file for each unit: the only way from a unit to its results), on request parameters/
-(states of chosen rounds); and at the end split.json (the exact split), metrics.csv (a row per algorithm
-and round), clients.csv (a row per algorithm, evaluated round and client), summary.md, summary.csv,
-curves.png.
+on), checkpoints/ (for each unit its record and its scores: the only way from it to its results), on
+request parameters/ (states of chosen rounds); and at the end split.json (the exact split), metrics.csv
+(a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and client), summary.md,
+summary.csv, curves.png.
 """
 
 import os
@@ -23,6 +23,7 @@ from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import WRITING, make_folder, open_regular, sync_folder, write_atomically
 from fedref.lab.experiments import config, names
 from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.scores import ScoreFile, Stored
 from fedref.lab.experiments.seal import (
     UNIT,
     check_seal,
@@ -274,6 +275,16 @@ def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
 
 
+def score_path(directory: Path, unit: Unit) -> Path:
+    return directory / "checkpoints" / f"{unit.file.removesuffix('.ckpt')}.scores"
+
+
+def score_file(directory: Path, unit: Unit) -> ScoreFile:
+    """Return the place of the scores of a unit that begins."""
+    require_run(directory)
+    return ScoreFile(score_path(directory, unit))
+
+
 def times_of_saving(directory: Path) -> dict[Path, int]:
     """Return when each unit was saved last."""
     return {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").glob("*.ckpt")}
@@ -306,12 +317,17 @@ def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None
     record: Record = read_tree(path, code)
     if record.seal.get(UNIT) != unit.file:
         raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.file}")
-    return record
+    stored: Any = record.scores
+    if not isinstance(stored, Stored):
+        raise DataError(f"{path}: was written by another version of fedref")
+    return record._replace(scores=ScoreFile(score_path(directory, unit), stored).check())
 
 
 def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
     with WRITING:  # an interrupt waits for both
-        content = checkpoint.dumps(record._replace(seal=seal))
+        scores: Any = record.scores
+        scores.sync()
+        content = checkpoint.dumps(record._replace(seal=seal, scores=scores.stored))
         write_below(directory, record_path(directory, unit), content)
 
 

@@ -5,7 +5,7 @@ after the hash of its TOML text, so a unit whose values differ has another file.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from fedref.lab.experiments.own_code import (
     is_own,
     name_of,
 )
+from fedref.lab.experiments.scores import ScoreFile
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import cost
@@ -139,7 +140,7 @@ class Record(NamedTuple):
     state: State
     rows: list[Row]  # of metrics.csv, one a round
     rounds: list[int]  # the evaluated rounds whose scores are kept
-    scores: list[Scores]
+    scores: Sequence[Scores]
     reason: str = ""
     seal: Mapping[str, str] = {}  # in a file: what the numbers were computed from
     one_by_one: bool | None = None  # whether clients are never stacked; None: not decided yet
@@ -181,11 +182,13 @@ def iterate_rounds(
     record: Record | None = None,
     say: Say = lambda text: None,
     engine: Engine = LOCAL,
+    score_file: ScoreFile | None = None,
 ) -> Iterator[Record]:
     """Run the rounds of a unit that `record` does not have yet; yield the record after each.
 
     Stops early if parameters or an evaluated loss are no longer finite. The status is then
     "diverged", and the state the last finite one. say : is called if clients are run one by one.
+    score_file : where a unit that begins puts its scores (None: in memory).
     """
     experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
     dtype = np.dtype(experiment.dtype)
@@ -200,7 +203,8 @@ def iterate_rounds(
         more = dict.fromkeys(TOTALS, 0) | algorithm.server_metrics(state.server)
         status = "diverged" if problem else "running" if experiment.rounds else "done"
         reason = f"round 0: {problem}" if problem else ""
-        record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], [scores], reason)
+        kept: Sequence[Scores] = [scores] if score_file is None else score_file.add(scores)
+        record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], kept, reason)
         yield record
         if problem:
             return
@@ -215,11 +219,12 @@ def iterate_rounds(
             check_form(what, record.state.server, state.server)
         due = last or (t + 1) % experiment.eval_every == 0
         row, problem = {}, problem_in_parameters(state, plan)
-        kept: list[Scores] = []
+        rounds, kept = record.rounds, record.scores
         if not problem and (due or algorithm.watches_loss):
             scores, row, problem = evaluate_round(unit, loaded, state, t + 1, due, engine)
             if due and (last or (t + 1) % (experiment.clients_every or 1) == 0):
-                kept = [scores]
+                rounds = [*rounds, t + 1]
+                kept = kept.add(scores) if isinstance(kept, ScoreFile) else [*kept, scores]
         if problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {problem}")
             return
@@ -237,8 +242,8 @@ def iterate_rounds(
             t + 1,
             state,
             [*record.rows, row],
-            [*record.rounds, *[t + 1] * len(kept)],
-            [*record.scores, *kept],
+            rounds,
+            kept,
             one_by_one=work.one_by_one,
         )
         yield record

@@ -1,0 +1,112 @@
+"""The scores of a unit's evaluations, in a file beside its record that only grows.
+
+A large federation's scores do not fit in memory: 40 bytes for each client and evaluation. The file is a
+block for each evaluation, the columns of `Scores` one after another. A record holds how many blocks count,
+and a hash of them: what a killed process has written beyond is overwritten.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import WRITING
+from fedref.rounds.evaluation import Scores
+
+COLUMNS = np.dtype([(name, "<i8" if name[:2] == "n_" else "<f8") for name in Scores._fields])
+
+
+class Stored(NamedTuple):
+    """What a record holds in the place of scores: the clients, the blocks that count, their hash."""
+
+    clients: int
+    count: int
+    digest: str
+
+
+EMPTY = Stored(0, 0, "")
+
+
+class ScoreFile(Sequence[Scores]):
+    """The first `count` blocks of a file. A value: `add` returns the next one."""
+
+    def __init__(self, path: Path, stored: Stored = EMPTY) -> None:
+        self.path, self.stored = path, stored
+
+    def __len__(self) -> int:
+        return self.stored.count
+
+    @overload
+    def __getitem__(self, i: int) -> Scores: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Scores]: ...
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        block = self.block(range(len(self))[i])
+        return Scores(
+            *(np.frombuffer(x, COLUMNS[name]) for name, x in zip(Scores._fields, split(block)))
+        )
+
+    def block(self, i: int) -> bytes:
+        """Return the bytes of one evaluation. DataError if the file is too short."""
+        size = self.stored.clients * COLUMNS.itemsize
+        with open(self.path, "rb") as file:
+            file.seek(i * size)
+            block = file.read(size)
+        if len(block) < size:
+            raise DataError(
+                f"{self.path}: ends before evaluation {i + 1} of {len(self)}, expected all"
+            )
+        return block
+
+    def add(self, scores: Scores) -> "ScoreFile":
+        """Write the scores of one more evaluation behind those that count; return the file with them."""
+        columns = (np.asarray(x, COLUMNS[name]) for name, x in zip(Scores._fields, scores))
+        block = b"".join(x.tobytes() for x in columns)
+        with WRITING:
+            descriptor = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666
+            )
+            with open(descriptor, "wb") as file:
+                file.truncate(len(self) * len(block))
+                file.seek(0, os.SEEK_END)
+                file.write(block)
+        stored = Stored(len(scores.n_test), len(self) + 1, chain(self.stored.digest, block))
+        return ScoreFile(self.path, stored)
+
+    def sync(self) -> None:
+        """Bring to the disk what the next record counts on."""
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
+    def check(self) -> "ScoreFile":
+        """Return the file itself; DataError unless the blocks that count are those that were written."""
+        digest = ""
+        try:
+            for i in range(len(self)):
+                digest = chain(digest, self.block(i))
+        except OSError as error:
+            raise DataError(
+                f"{self.path}: cannot be read ({error.strerror}), expected the unit's scores"
+            ) from error
+        if digest != self.stored.digest:
+            raise DataError(
+                f"{self.path}: is damaged (its SHA-256 is not the one it was written with)"
+            )
+        return self
+
+
+def split(block: bytes) -> Iterator[bytes]:
+    """Yield the columns of a block."""
+    size = len(block) // len(Scores._fields)
+    return (block[start : start + size] for start in range(0, len(block), size or 1))
+
+
+def chain(digest: str, block: bytes) -> str:
+    """Return the hash of blocks that end with this one; digest : of those before it."""
+    return sha256(digest.encode() + block).hexdigest()
