@@ -30,6 +30,7 @@ VECTORS = {
 NAMES = {
     "APFL (Deng et al.)": "apfl-deng", "APFL (Deng et al.), α adaptive": "apfl-deng",
     "SCAFFOLD": "scaffold", "SCAFFOLD, η_g = 0.9": "scaffold", "SCAFFOLD, one of two": "scaffold",
+    "SCAFFOLD, 1 and 3 epochs": "scaffold",
     "FedDyn": "feddyn", "pFedMe": "pfedme", "FedNova": "fednova", "FedCurv": "fedcurv",
     "FedNova, 1 and 3 epochs": "fednova",
     "FedAvg, rounds": "fedavg", "FedAvgM, rounds": "fedavgm", "FedAdam, rounds": "fedadam",

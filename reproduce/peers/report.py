@@ -59,6 +59,7 @@ def report(out: Path, checkouts: Mapping[str, Path]) -> tuple[dict[str, str], li
     parts = {
         "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
         "named": f"{sum(bool(row['named']) for row in others)} of {len(others)}",
+        "algorithms": markdown(by_algorithm(rows), left=4),
         "table": markdown([list(COLUMNS), *map(cells, rows)], left=len(COLUMNS)),
         "again": "\n".join(commands(project) for project in projects),
     }
@@ -159,6 +160,23 @@ def cells(row: Row) -> list[str]:
         row["project"], row["run"], row["verdict"], off, names, row["version"] or "–", row["date"] or "–",
         row["licence"], row["what"],
     ]  # fmt: skip
+
+
+def by_algorithm(rows: list[Row]) -> list[list[str]]:
+    """Return a table with a row for each algorithm: the projects by the worst verdict on their runs of it."""
+    worst = dict[str, dict[str, str]]()
+    for verdict in ("passed", "convention", "variant", "wrong"):
+        for row in rows:
+            algorithm = worst.setdefault(row["run"].partition(", ")[0], {})
+            if row["verdict"] == verdict:
+                project = row["project"].partition(", ")[0].rpartition("/")[2]
+                algorithm[f"{project} {row['version']}"] = verdict
+    lines = [["algorithm", "passed", "variant or convention", "wrong"]]
+    for name, projects in sorted(worst.items(), key=lambda item: item[0].lower()):
+        both = ("passed",), ("convention", "variant"), ("wrong",)
+        found = (", ".join(p for p, v in projects.items() if v in some) for some in both)
+        lines.append([name, *(text or "–" for text in found)])
+    return lines
 
 
 def commands(project: dict[str, Any]) -> str:

@@ -6,10 +6,10 @@ import pytest
 
 from fedref.boundary.errors import ConfigError
 from fedref.conformance import errata
-from fedref.conformance.suite import Answer, grade
 from reproduce import default_out
 from reproduce.peers import cases, mistakes
 from reproduce.peers import report as peers
+from reproduce.peers.measure import largest_difference
 
 FOLDER = default_out().parent / "peers"
 ADAPTERS = sorted((FOLDER / "adapters").glob("*.py"))
@@ -65,7 +65,7 @@ def test_every_row_can_be_measured():
     wrong = [name for name, row in rows if row.get("kind") == "wrong"]
     notes = re.findall(r"^## (.*)$", peers.NOTES.read_text("utf-8"), re.MULTILINE)
     assert notes == [name for name in wrong if name in notes]
-    assert all("effect" in row for name, row in rows if name in wrong and name not in notes)
+    assert all("effect" in row for name, row in rows if name in wrong)
     assert all(("install" in project) != ("checkout" in project) for project in projects)
     for _, row in rows:
         case, equals = cases.make_case(row["run"]), row.get("equals")
@@ -73,7 +73,8 @@ def test_every_row_can_be_measured():
         assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
         if equals:  # is something else than the paper's
             outputs = mistakes.outputs_with(case, *equals)
-            assert grade(Answer(outputs), case).error > 1e-4
+            # v from 0 and not from τ² moves FedAdagrad's rounds by 8e-4, all else by more than 1e-3
+            assert largest_difference(outputs, case.outputs) > 5e-4
             if equals[0] in errata.MISTAKES and len(equals) == 1 and errata.answer(case):
                 assert mistakes.find_names(outputs, case._replace(catches=equals)) == (*equals,)
 
@@ -103,6 +104,8 @@ def test_rows_of_a_project(tmp_path, monkeypatch):
     assert rows["FedProx"]["what"].startswith(f"`fake.py:1`: there is no penalty; {equal}")
     assert float(rows["FedProx"]["off by"]) > 1e-3
     assert "| nobody/fake | FedProx | wrong | " in parts["table"]
+    assert re.search(r"^\| FedProx +\| – +\| – +\| fake [^|]+ \|$", parts["algorithms"], re.M)
+    assert re.search(r"^\| FedAvg +\| fake [^|]+ \| – +\| – +\|$", parts["algorithms"], re.M)
     again = "`git -C DIR checkout 0123456`, `python -m reproduce.peers --checkout fake=DIR"
     assert again in parts["again"]
     _, _, note, *others = (out / "notes.md").read_text("utf-8").split("\n\n")
