@@ -21,10 +21,10 @@ COLUMNS = np.dtype([(name, "<i8" if name[:2] == "n_" else "<f8") for name in Sco
 
 
 class Stored(NamedTuple):
-    """What a record holds in the place of scores: the clients, the blocks that count, their hash."""
+    """What a record holds in the place of scores: the clients, the evaluations that count, their hash."""
 
     clients: int
-    count: int
+    evaluations: int
     digest: str
 
 
@@ -32,13 +32,13 @@ EMPTY = Stored(0, 0, "")
 
 
 class ScoreFile(Sequence[Scores]):
-    """The first `count` blocks of a file. A value: `add` returns the next one."""
+    """The first evaluations in a file. A value: `add` returns the next one."""
 
     def __init__(self, path: Path, stored: Stored = EMPTY) -> None:
         self.path, self.stored = path, stored
 
     def __len__(self) -> int:
-        return self.stored.count
+        return self.stored.evaluations
 
     @overload
     def __getitem__(self, i: int) -> Scores: ...
