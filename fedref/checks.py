@@ -707,16 +707,20 @@ def _grade_rounds(
     runs = {stack: list(_rounds_of(trace, stack)) for stack in stacks}
     names = [list(tree.flatten(state.server)) for state in runs[False]]
 
-    def name_states(states: Iterable[Any]) -> dict[str, Array]:
-        pairs = ((t, pair) for t, x in enumerate(states) for pair in _name_parts(x, names[t]))
-        return {f"round {t}, {name}": np.asarray(x, float) for t, (name, x) in pairs}
+    def name_states(states: Iterator[Any], rounds: Iterable[Any]) -> dict[str, Array]:
+        """Copy each state before the next is computed: a generator may yield the same dictionary again."""
+        named = dict[str, Array]()
+        for t, takes_part in enumerate(rounds):
+            parts = _name_parts(next(states) if takes_part else None, names[t])
+            named |= {f"round {t}, {name}": np.array(x, float) for name, x in parts}
+        return named
 
     def expect(moved: Any) -> dict[str, Array]:
         rounds = list(trace._replace(**moved).rounds())
         theirs = generator(f(trace), moved.get("w", trace.w), filter(None, rounds))
         # a loop may divide 0 by 0 for what is not compared
         with np.errstate(all="ignore"), gradients():
-            return name_states([next(theirs) if clients else None for clients in rounds])
+            return name_states(theirs, rounds)
 
     @cache
     def condition() -> float:
@@ -730,7 +734,8 @@ def _grade_rounds(
         return Report(float("inf"), bound=bound, where=reason), True
     case, errors, bounds = _case_of(trace, want, bound), [0.0], [bound]
     for stack, run in runs.items():
-        got = name_states([(*tree.leaves(s.server), s.clients) for s in run])
+        states = iter([(*tree.leaves(s.server), s.clients) for s in run])
+        got = name_states(states, [True] * len(run))
         result, clear = suite.grade(suite.Answer(got), case), is_clear(*got.values())
         if result.status == suite.FAILED and is_clear(*want.values()):
             graded = suite.grade_again(case, result, "float64", condition())

@@ -36,13 +36,13 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def page_files(tmp_path, monkeypatch):
     """In a folder with only the files that the pages define; their modules are imported anew."""
-    assert set(FILES) == {"ditto.py", "mine.py", "test_mine.py"}
+    assert set(FILES) == {"ditto.py", "mine.py", "stacked.py", "test_mine.py"}
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("mine", "ditto"):
+    for name in ("mine", "ditto", "stacked"):
         sys.modules.pop(name, None)
 
 

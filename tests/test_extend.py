@@ -23,7 +23,7 @@ from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 
 SECTION = EXTEND.partition("## Extend it\n")[2].partition("\n## ")[0]
-MINE, NET, PROOF, IN_PYTHON = blocks(SECTION, "python")
+_, MINE, NET, PROOF, IN_PYTHON = blocks(SECTION, "python")
 COMMAND = shlex.split(blocks(SECTION, "sh")[0])[1:]
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -73,7 +73,7 @@ def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
 def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsys):
     assert main(*COMMAND, "--quiet") == 0
     table = toml(mine / "ditto" / "config.toml")
-    assert table["algorithms"]["Ditto"]["algorithm"] == "ditto:Ditto"
+    assert table["algorithms"]["Ditto"]["algorithm"] == "stacked:Ditto"
     assert table["algorithms"]["Ditto"]["lam"] == 0.5
     assert (table["model"]["name"], table["data"]["name"]) == ("mine:Poisson", "mine:load")
     assert table["data"]["clients"] == 20  # the function's own parameters are there
@@ -133,20 +133,27 @@ def test_a_model_of_few_functions_runs_with_every_algorithm():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("ditto:Dito", "ditto:Dito: cannot be imported (AttributeError: module 'ditto' has no at"),
+        (
+            "stacked:Dito",
+            "stacked:Dito: cannot be imported (AttributeError: module 'stacked' has no at",
+        ),
         ("nowhere:Ditto", "nowhere:Ditto: cannot be imported (ModuleNotFoundError: No module"),
         ("broken:X", "broken:X: cannot be imported (ZeroDivisionError: division by zero)"),
-        ("mine:load", "algorithm 'mine:load': is not an algorithm, expected"),
-        ("ditto:Ditto --set lam=-1", "lam is -1, expected a finite number, at least 0"),
-        ("fedavg --model ditto:Ditto", "expected a dataclass derived from fedref.models.Model"),
+        (
+            "mine:load",
+            "mine:load takes (clients=20, seed=0), expected a function (f, w, rounds, lam=0.1",
+        ),
+        ("mine:Poisson", "algorithm 'mine:Poisson': is not an algorithm, expected"),
+        ("stacked:Ditto --set lam=-1", "lam is -1, expected a finite number, at least 0"),
+        ("fedavg --model stacked:Ditto", "expected a dataclass derived from fedref.models.Model"),
         ("fedavg --model mine:load", "expected a dataclass"),
         ("fedavg --model mine:Half", "mine:Half has no d, grad, which every model must"),
         ("fedavg --model mine:Summed", "Summed.loss returns shape () for two clients at once, exp"),
         ("fedavg --model mine:Wide", "mine:Wide needs width: give it in [model], or as --set mo"),
         ("fedavg --data mine:whatever", "whatever: missing a required argument: 'it'"),
         ("fedavg --data mine:whatever --set data.it=3", "mine:whatever: is a int, expected arrays"),
-        ("ditto:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
-        ("ditto:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
+        ("stacked:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
+        ("stacked:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
     ],
 )
 def test_what_is_wrong_with_it_is_one_line(mine, capsys, words, message):
@@ -186,7 +193,7 @@ def test_what_has_no_name_is_not_written(here):
 
 
 def test_entry_points_of_packages_are_names_and_a_file_names_all(mine, monkeypatch, capsys):
-    made = {"fedref.algorithms": ("ditto", "ditto:Ditto"), "fedref.models": ("poisson", "mine:Poisson"),
+    made = {"fedref.algorithms": ("ditto", "stacked:Ditto"), "fedref.models": ("poisson", "mine:Poisson"),
             "fedref.data": ("counts", "mine:load")}  # fmt: skip
     points = {group: [EntryPoint(*names, group)] for group, names in made.items()}
     monkeypatch.setattr(names, "entry_points", lambda group: points[group])

@@ -125,7 +125,7 @@ def test_the_first_run_prints_the_table_and_draws_the_picture(page_files):
 def test_ditto_has_the_accuracies_that_the_readme_states(page_files):
     text = r"it averages ([\d.]+) %, more than any in the table above, and ends at ([\d.]+) %, as `(.*)` does"
     ((average, final, equal),) = re.findall(text, README)
-    (command,) = re.findall(r"^    (fedref run ditto:Ditto .*)$", README, re.MULTILINE)
+    (command,) = re.findall(r"^    (fedref run ditto:ditto .*)$", README, re.MULTILINE)
     _, ditto, *_ = re.findall(r"^\| \w.*$", play(command), re.MULTILINE)
     _, _, *above = ([cell.strip() for cell in row.split("|")] for row in TABLE.splitlines())
     assert [ditto.split("|")[column].strip() for column in (2, 4)] == [average, final]

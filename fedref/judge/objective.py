@@ -18,34 +18,42 @@ class Objective:
     `fedref.spec`. N : the clients in all; train_loss(...) : the training loss that an algorithm is told
     after each round.
 
-    `spec.gradient` differentiates it by the model's own grad, hvp and vjp (`tape.gradients`).
+    `spec.gradient` differentiates it by the model's own grad, hvp and vjp (`tape.gradients`). dtype : that of
+    a run, in which f answers; None: w's own.
     """
 
     model: Any
     N: int = 1
     train_loss: Callable[..., float] | None = None
+    dtype: Any = None
+
+    def cast(self, w: Any) -> Array:
+        w = np.asarray(w)
+        if w.shape != (self.model.d,):
+            raise ValueError(f"f is given a w of shape {w.shape}, expected ({self.model.d},)")
+        return w.astype(self.dtype, copy=False) if self.dtype and w.dtype.kind == "f" else w
 
     def __call__(self, w: Any, D: Any) -> Any:
         if isinstance(w, Node):
             return record(lambda w: self(w, D), w, pull=lambda g, y, w: g * self.grad(w, D))
-        return self.model.loss(w, Batch(*D))
+        return self.model.loss(self.cast(w), Batch(*D))
 
     def grad(self, w: Any, D: Any) -> Any:
         if isinstance(w, Node):
             return record(lambda w: self.grad(w, D), w, pull=lambda g, y, w: self.hvp(w, g, D))
-        return self.model.grad(w, Batch(*D))
+        return self.model.grad(self.cast(w), Batch(*D))
 
     def hvp(self, w: Any, v: Any, D: Any) -> Any:
         if isinstance(w, Node):
             raise TypeError("a third derivative: f.grad is differentiated once, f.hvp in v alone")
         if isinstance(v, Node):
             return record(lambda v: self.hvp(w, v, D), v, pull=lambda g, y, v: self.hvp(w, g, D))
-        return self.model.hvp(w, v, Batch(*D))
+        return self.model.hvp(self.cast(w), self.cast(v), Batch(*D))
 
     def scores(self, w: Any, X: Any) -> Any:
         if isinstance(w, Node):
             return record(lambda w: self.scores(w, X), w, pull=lambda g, y, w: self.vjp(X, w, g))
-        return self.model.logits(w, X)
+        return self.model.logits(self.cast(w), X)
 
     def vjp(self, X: Any, w: Any, r: Any) -> Any:
         """Return ∂(Σ r · scores)/∂w; its own derivatives are complex steps."""
@@ -54,10 +62,10 @@ class Objective:
                 lambda g, y, w, r: step(lambda w: self.model.vjp(w, X, r + 0j), w, g),
                 lambda g, y, w, r: step(lambda w: self.model.logits(w, X), w, g),
             ])  # fmt: skip
-        return self.model.vjp(w, X, r)
+        return self.model.vjp(self.cast(w), X, r)
 
     def predict(self, w: Array, X: Array) -> Array:
-        return np.asarray(self.model.predict(w, X))
+        return np.asarray(self.model.predict(self.cast(w), X))
 
 
 def step(f: Callable[[Array], Array], w: Array, v: Array) -> Array:

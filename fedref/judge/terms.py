@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
@@ -220,6 +219,8 @@ def record(
 
     Of an expression that runs more than once it is the last; there is also sum(EXPRESSION), of all.
     """
+    from unittest.mock import patch  # imports asyncio, for which a run need not wait
+
     values = dict[str, list[Any]]()
 
     def note(text: str, x: Any) -> Any:

@@ -159,7 +159,8 @@ def evaluate_clients(
             D = federation.batch(np.stack(rows), dtype)
         elif own[0] is None:
             return algorithm.personalised_params(model, sent, None, None)
-        if type(algorithm).__module__.startswith("fedref."):
+        stacks = type(algorithm).__module__.startswith("fedref.")
+        if stacks and not hasattr(algorithm, "generator"):
             state = None if own[0] is None else stack_shared(own)
             return algorithm.personalised_params(model, sent, state, D)
         batches = [None if D is None else Batch(D.X[i], D.y[i]) for i in range(len(own))]

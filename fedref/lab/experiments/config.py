@@ -193,9 +193,7 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
     wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
     """
     if isinstance(wanted, Mapping):
-        pairs = [
-            (k, {"algorithm": x} if isinstance(x, str | type) else x) for k, x in wanted.items()
-        ]
+        pairs = [(k, {"algorithm": x} if is_named(x) else x) for k, x in wanted.items()]
     else:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
         words = [*chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
@@ -209,7 +207,7 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
                 (f"algorithms.{label}.{name}", x) for name, x in one.items() if name != "algorithm"
             )
             one = {"algorithm": one.get("algorithm", label)}
-        elif not isinstance(one, str | type):
+        elif not is_named(one):
             where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
             expected = "a table, or an algorithm's name, class or object"
             raise ConfigError(f"{where} is {quote(one)}, expected {expected}")
@@ -222,6 +220,11 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
     yield key, chosen
     for place, value in values:
         yield from leaves(place, value)
+
+
+def is_named(thing: Any) -> bool:
+    """Return whether a thing stands for an algorithm: its name, its class, or its generator."""
+    return isinstance(thing, str) or callable(thing)
 
 
 def canonical_key(key: str) -> str:
@@ -496,7 +499,11 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     """
     settings = [(key, value) for key, value in settings if value is not None]
     given = dict(settings)
-    if isinstance(what, list | type | Algorithm) or (isinstance(what, str) and what in ALGORITHMS):
+    if (
+        callable(what)
+        or isinstance(what, list | Algorithm)
+        or (isinstance(what, str) and what in ALGORITHMS)
+    ):
         what, settings = None, [("what", what), *settings]
     if isinstance(rule := given.get("split"), str) and rule.endswith(".json"):
         given["data"] = data_of_manifest(rule, given.get("data"))

@@ -351,6 +351,11 @@ def resolve_experiment(
     if is_file(data["name"]):
         data["name"] = str(Path(data["name"]).resolve())
     for label, algorithm in experiment.algorithms.items():
+        if experiment.on_failure == "drop" and hasattr(algorithm, "generator"):
+            raise ConfigError(
+                f"on-failure is drop, and {label} is a generator, which has all clients of a round in one "
+                "loop; expected on-failure=fail, or a class"
+            )
         for key in algorithm.unused:
             given = {getattr(a, key, None) for a in experiment.algorithms.values()}
             if len(given - {getattr(algorithm, key), None}):

@@ -15,12 +15,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from fedref import spec
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Entry, quote
 from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name
-from fedref.lab.experiments import torch_model
+from fedref.lab.experiments import generator, generator_of_spec, torch_model
 from fedref.models import MODELS, Model
 from fedref.rounds.federation import Source
 
@@ -59,13 +60,19 @@ def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
     known, base, place = KINDS[kind]
     thing = name
-    if not (inspect.isclass(name) or torch_model.is_module(name)):
+    if kind == "algorithm" and getattr(name, "__module__", "") == spec.__name__:
+        return generator_of_spec.specified_class(name.__name__)
+    if kind == "algorithm" and str(name).startswith(f"{spec.__name__}:"):
+        return generator_of_spec.specified_class(name.partition(":")[2])
+    if not (callable(name) or torch_model.is_module(name)):
         text = Entry("name", str).check(name, kind)
         thing = known.get(text) or import_name(kind, text)
         if thing is None:
             raise ConfigError(unknown(kind, name, {*known, *entry_points_of(kind)}))
     if kind == "model" and torch_model.is_module(thing):
         return torch_model.model_class(thing)
+    if kind == "algorithm" and callable(thing) and not inspect.isclass(thing):
+        return generator.algorithm_of(thing)
     if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
         raise ConfigError(
             f"{kind} {importable_name(name)!r}: is not {'an' if kind == 'algorithm' else 'a'} {kind}, "
@@ -154,12 +161,13 @@ def require_importable(*things: Any) -> None:
 def can_be_imported(thing: Any, name: str) -> bool:
     """Return whether a class, a function or the class of an object is what its name finds elsewhere."""
     module, _, path = name.partition(":")
-    if not path:  # fedref's own
+    if not path or module == spec.__name__:  # fedref's own
         return True
     found: Any = sys.modules.get(module)
     for word in path.split("."):
         found = getattr(found, word, None)
-    return module != "__main__" and (found is thing or found is type(thing))
+    same = any(found is x for x in (thing, type(thing), getattr(thing, "generator", thing)))
+    return module != "__main__" and same
 
 
 def default_run_name(data: Any) -> str:

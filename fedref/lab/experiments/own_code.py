@@ -4,6 +4,7 @@ What such code is given is read-only. In the first round each client is also run
 compared to the bit; what a step returns is looked at; an exception names file and line.
 """
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,6 +180,19 @@ def check_results(results: Sequence[ClientResult | None], data: Any) -> None:
                     f"client {data.clients[k]} uploads {type(x).__name__} of {np.asarray(x).dtype}, "
                     "expected arrays of real numbers"
                 )
+
+
+def check_vector(shown: str, x: Any, d: int) -> None:
+    """Refuse what is no vector of d real numbers. shown : who returns it."""
+    if not (isinstance(x, np.ndarray) and x.shape == (d,) and is_real(x)):
+        kind = f"{x.dtype} {x.shape}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+        raise OwnCodeError(f"{shown} {kind}, expected an array of {d} real numbers")
+
+
+def global_random_states() -> tuple[Any, ...]:
+    """Return the states of the random generators that a program shares."""
+    kind, numbers, *rest = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
+    return kind, numbers.tobytes(), rest, random.getstate()  # type: ignore[union-attr]
 
 
 def first_difference(together: Sequence[Any], alone: Sequence[Any], clients: Sequence[int]) -> str:

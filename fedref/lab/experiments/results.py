@@ -103,6 +103,10 @@ class Run(NamedTuple):
                 f"seeds{hint}."
             )
         texts += self.notes_on_losses
+        if own := {unit.label: 1 for unit in self.units if hasattr(unit.algorithm, "generator")}:
+            texts.append(
+                f"MB of {', '.join(own)} are those of w: a generator does not say what it sends."
+            )
         if max(points.values()) > 1:
             text = (
                 "The best test value of many points is no result: it was chosen on the test rows."

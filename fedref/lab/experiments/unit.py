@@ -7,6 +7,7 @@ after the hash of its TOML text, so a unit whose values differ has another file.
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from fedref.algorithms.fedprox import dissimilarity
 from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
+from fedref.lab.experiments.generator import GeneratorRounds
 from fedref.lab.experiments.own_code import (
     CarefulClients,
     check_form,
@@ -195,6 +197,9 @@ def iterate_rounds(
     trained = loaded.federation
     if algorithm.pooled:  # one client with all rows
         trained = pool(trained, stream(unit.seed, "pool"))
+    if hasattr(algorithm, "generator"):
+        plan_of = partial(plan_for, unit, trained.train.sizes)
+        engine = engine._replace(round=GeneratorRounds(unit, loaded, trained, plan_of, say))
     work = CarefulClients(experiment.on_failure, say, record and record.one_by_one)
     if record is None:
         w = model.init(stream(unit.seed, "init")).astype(dtype)
