@@ -32,7 +32,7 @@ LATER = {
     "run": "lab.experiments.run",
 }
 MODULES = ("algorithm", "algorithms", "checks", "conformance", "judge", "lab", "models", "proofs",
-           "rounds", "sampling", "spec", "strategies", "tree")  # fmt: skip
+           "rounds", "sampling", "spec", "strategies")  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fedref import spec, tree
+from fedref import spec
 from fedref.boundary.errors import tell_error
 from fedref.conformance import naming, suite
 from fedref.judge.case import Case
@@ -52,6 +52,7 @@ from fedref.judge.compare import ROUNDING, difference, is_clear, measure_conditi
 from fedref.judge.objective import Objective
 from fedref.judge.slopes import ELEMENTWISE
 from fedref.judge.tape import gradients
+from fedref.models import tree
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
 

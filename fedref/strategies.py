@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.conformance import sources
-from fedref.conformance.shrinking import (
+from fedref.draws import sources
+from fedref.draws.shrinking import (
     NUMBERS,
     Draw,
     HypothesisSource,
@@ -33,8 +32,9 @@ from fedref.conformance.shrinking import (
     drawn,
     smallest,
 )
-from fedref.conformance.sources import FAMILIES, Trace
+from fedref.draws.sources import FAMILIES, Trace
 from fedref.judge.compare import FEW_DIGITS, KINK, ROUNDING, is_clear, measure_condition
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

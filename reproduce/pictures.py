@@ -13,8 +13,8 @@ from fedref.lab.datasets import load, split
 from fedref.lab.experiments.loading import Loader
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Unit
+from fedref.lab.plots import figures as plots
 from fedref.lab.plots import holdings
-from fedref.lab.plots import runs as plots
 from fedref.lab.plots.tables import Table, columns_of
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import sample_mean

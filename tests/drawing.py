@@ -8,7 +8,7 @@ from fedref.algorithm import State
 from fedref.lab.experiments import config
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.unit import Record, Unit
-from fedref.lab.plots.runs import clients
+from fedref.lab.plots.figures import clients
 from fedref.rounds.evaluation import Scores
 
 Pair = tuple[Unit, Record]

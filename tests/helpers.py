@@ -7,14 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedref import Batch, tree
+from fedref import Batch
 from fedref.algorithm import State
-from fedref.conformance import errata
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.sources import federation_of
-from fedref.judge import make_case
+from fedref.draws.sources import federation_of
+from fedref.judge import errata, make_case
 from fedref.judge.case import build_model
-from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, tree
 from fedref.rounds.federation import Federation, Part
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream

@@ -16,8 +16,8 @@ from fedref import checks, proofs, spec, strategies
 from fedref.algorithm import Server
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.conformance.sources import NumPySource, draw_trace
-from fedref.judge.answer import BY_SAMPLES, RUNS, name_state, settings
+from fedref.draws.sources import NumPySource, draw_trace
+from fedref.judge.adapter import BY_SAMPLES, RUNS, name_state, settings
 from fedref.models import Logistic
 from fedref.models.batch import Batch
 from fedref.proofs import Setting

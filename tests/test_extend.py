@@ -13,13 +13,12 @@ from pages import EXTEND, blocks
 from running import contents, document, main, process, refused, toml
 
 import fedref
-from fedref import tree
 from fedref.lab.datasets import split
 from fedref.lab.experiments import names, results
 from fedref.lab.experiments.own_code import ClientError
 from fedref.lab.experiments.seal import own_modules
-from fedref.lab.plots.runs import curves
-from fedref.models import BinaryLogistic, Logistic, Model
+from fedref.lab.plots.figures import curves
+from fedref.models import BinaryLogistic, Logistic, Model, tree
 from fedref.rounds.federation import Source
 
 SECTION = EXTEND.partition("## Extend it\n")[2].partition("\n## ")[0]

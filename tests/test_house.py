@@ -20,23 +20,22 @@ ROOT = PACKAGE.parent
 
 #: From the ground up: a room imports rooms before it only. First the reference, then the lab.
 REFERENCE = [
-    "spec", "boundary", "tree", "models", "judge", "sampling", "algorithm", "algorithms", "rounds",
-    "conformance", "strategies", "checks", "proofs", "teach",
+    "spec", "boundary", "models", "judge", "sampling", "algorithm", "algorithms", "rounds", "draws",
+    "strategies", "conformance", "checks", "proofs", "teach",
 ]  # fmt: skip
 FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "reproduce", "commands"]
 #: What of the reference needs more than NumPy: drawn cases, pictures, pages, pytest's options, tensors.
-NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.conformance.shrinking",
+NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.draws.shrinking",
               "fedref.boundary.style", "fedref.teach", "fedref.conformance.plugin",
               "fedref.conformance.test_backend", "fedref.conformance.backends.torch")  # fmt: skip
 #: The core's finer borders: what each of its lower rooms may import beside itself.
 MAY_IMPORT = {
     "spec": set(),
-    "boundary": {"tree"},
-    "tree": {"boundary"},
-    "models": {"boundary", "tree"},
-    "judge": {"spec", "models"},
-    "algorithm": {"boundary", "tree", "models"},
-    "algorithms": {"boundary", "tree", "models", "algorithm"},
+    "boundary": set(),
+    "models": {"boundary"},
+    "judge": {"spec", "boundary", "models"},
+    "algorithm": {"boundary", "models"},
+    "algorithms": {"boundary", "models", "algorithm"},
 }
 MOST_ROOMS, MOST_ARROWS = 21, 116
 SEVEN = ("pyproject.toml", "fedref", "data", "reproduce", "tests", "README.md")

@@ -13,7 +13,7 @@ from fedref import run, spec
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvgMeta
-from fedref.conformance.sources import federation_of
+from fedref.draws.sources import federation_of
 from fedref.models import Logistic
 from fedref.rounds.evaluation import evaluate_unseen
 

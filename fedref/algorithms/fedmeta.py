@@ -67,9 +67,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, weighted_mean
 from fedref.models import numerics as nx
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

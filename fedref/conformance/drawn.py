@@ -19,10 +19,11 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
-from fedref.conformance import naming, report, serialise, suite, vectors
-from fedref.conformance.shrinking import TimeIsUp, drawn, smallest  # says if Hypothesis is missing
-from fedref.conformance.sources import SUBJECTS, NumPySource, draw_case
+from fedref.conformance import naming, report, suite, vectors
 from fedref.conformance.suite import Graded, grade_drawn
+from fedref.draws import serialise
+from fedref.draws.shrinking import TimeIsUp, drawn, smallest  # says if Hypothesis is missing
+from fedref.draws.sources import SUBJECTS, NumPySource, draw_case
 from fedref.judge import Case, answer, trace
 from fedref.models.numerics import Array
 from fedref.sampling import stream

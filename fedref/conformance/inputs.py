@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedref.judge.answer import INPUTS, RUNS, try_answer
+from fedref.judge.adapter import INPUTS, RUNS, try_answer
 from fedref.judge.case import Case
 from fedref.models.numerics import Array
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedref.conformance import errata
 from fedref.conformance.inputs import other_inputs
 from fedref.conformance.suite import FAILED, PASSED, Result
 from fedref.conformance.trials import SearchEnded, Trials, search_apart
 from fedref.conformance.variations import Variation, find_variation
-from fedref.judge import Case, find_combination
-from fedref.judge.answer import try_answer
+from fedref.judge import Case, errata, find_combination
+from fedref.judge.adapter import try_answer
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
 from fedref.judge.terms import tell

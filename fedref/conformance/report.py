@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedref.conformance import naming, vectors
-from fedref.conformance.errata import MISTAKES
 from fedref.conformance.naming import SINGLE
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, Result
 from fedref.conformance.vectors import Case
+from fedref.judge.errata import MISTAKES
 
 
 def summary(results: Sequence[Result]) -> str:

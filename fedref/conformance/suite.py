@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, user_line
-from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.conformance import errata, serialise
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.backends.tensors import Tensors
-from fedref.judge.answer import try_answer
+from fedref.conformance.subprocess_runner import SubprocessRunner
+from fedref.draws import serialise
+from fedref.judge import errata
+from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case, flatten
 from fedref.judge.compare import (
     FEW_DIGITS,

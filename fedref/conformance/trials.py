@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.judge.answer import try_answer
+from fedref.conformance.subprocess_runner import SubprocessRunner
+from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
 
 #: Seconds of CPU time after which a trial is ended: the longest takes one of them. Bytes that it may take.

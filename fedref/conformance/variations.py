@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from fedref import spec
 from fedref.conformance.trials import Trials
-from fedref.judge.answer import try_answer
+from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
 
 #: What has no variations: dual numbers, and the toy.

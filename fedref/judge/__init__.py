@@ -25,9 +25,9 @@ wrong answer is made of: "yours is u + alpha * f.hvp(w, u, D2)". An error here w
 is compared: the golden vectors, which other code made, guard against it.
 """
 
-from fedref.judge.answer import answer
+from fedref.judge.adapter import answer
 from fedref.judge.case import Case, make_case
+from fedref.judge.lines import Line, trace
 from fedref.judge.terms import Combination, find_combination
-from fedref.judge.trace import Line, trace
 
 __all__ = ["Case", "Combination", "Line", "answer", "find_combination", "make_case", "trace"]

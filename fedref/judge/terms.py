@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import spec
-from fedref.judge.trace import TRACED
+from fedref.judge.lines import TRACED
 from fedref.models.numerics import Array
 
 #: The largest rest of an answer, relatively, and of a coefficient that is a fraction.

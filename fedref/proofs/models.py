@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedref import spec, tree
+from fedref import spec
 from fedref.checks import Report, stack_equals_loop
-from fedref.judge.answer import scores
-from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
+from fedref.judge.adapter import scores
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator, tree
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs.setting import Setting, equal

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref.checks import Report, complex_step_gradient, relative_error
-from fedref.judge.answer import scores
+from fedref.judge.adapter import scores
 from fedref.models import CNN, LSTM, lstm
 from fedref.models.base import Model
 from fedref.models.lstm import in_chunks

@@ -9,9 +9,9 @@ import numpy as np
 from fedref import spec
 from fedref.checks import Report
 from fedref.models.numerics import Array
-from fedref.proofs.runs import EPOCHS, STEPS
 from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import ONE, proof
+from fedref.proofs.whole_runs import EPOCHS, STEPS
 from fedref.sampling import EPISODES, PADDING, Sampling, cut, make_plan, minibatches
 
 SIZES = np.array([1, 4, 17, 3, 9, 2])

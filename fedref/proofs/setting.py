@@ -14,8 +14,8 @@ from fedref.checks import (
     error_with_cancellation,
     relative_error,
 )
-from fedref.conformance.sources import NumPySource, draw_batch, draw_start
-from fedref.judge.answer import batch, risk_of
+from fedref.draws.sources import NumPySource, draw_batch, draw_start
+from fedref.judge.adapter import batch, risk_of
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

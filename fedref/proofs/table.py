@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import tree
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.checks import BOUND, Report
-from fedref.models import CNN, MLP, LinearSVM, Logistic
+from fedref.models import CNN, MLP, LinearSVM, Logistic, tree
 from fedref.models.base import Model
 from fedref.proofs.setting import Setting, equal
 from fedref.sampling import stream

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import spec, tree
+from fedref import spec
+from fedref.models import tree
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData, gather

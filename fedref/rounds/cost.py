@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import tree
-from fedref.models import base
+from fedref.models import base, tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

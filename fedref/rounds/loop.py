@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult, Cohort, State
-from fedref.models import base
+from fedref.models import base, tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

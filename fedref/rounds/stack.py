@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

@@ -15,9 +15,9 @@ import numpy as np
 
 from fedref import spec
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance.sources import Trace
+from fedref.draws.sources import Trace
 from fedref.judge import Case, answer, trace
-from fedref.judge.answer import clients_of
+from fedref.judge.adapter import clients_of
 from fedref.models import BinaryLogistic
 from fedref.models.numerics import Array
 from fedref.sampling import PADDING, Plan
@@ -55,7 +55,7 @@ def worked_example(algorithm: str) -> Case | None:
 
     Raises ConfigError without Hypothesis.
     """
-    from fedref.conformance.shrinking import arrays, smallest  # it says so if Hypothesis is missing
+    from fedref.draws.shrinking import arrays, smallest  # it says so if Hypothesis is missing
 
     # isort: split
     from hypothesis import strategies as st

@@ -17,8 +17,8 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
-from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.conformance.errata import MISTAKES, TEXTS, replace
+from fedref.conformance.subprocess_runner import SubprocessRunner
+from fedref.judge.errata import MISTAKES, TEXTS, replace
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
 from fedref.teach.exercises import Exercise, bare_code, exercise_of

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedref import checks, proofs, spec
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance.errata import MISTAKES, TEXTS, replace, run
+from fedref.judge.errata import MISTAKES, TEXTS, replace, run
 from fedref.models import MODELS
 from fedref.teach import example, reference, source
 from fedref.teach.exercises import EXERCISES

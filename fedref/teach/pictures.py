@@ -18,13 +18,12 @@ from matplotlib.patches import Ellipse
 from matplotlib.style import context
 from scipy.optimize import minimize
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS, fedcurv, importance, per_fedavg
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.style import COLOURS, STYLE
 from fedref.boundary.values import build, schema
-from fedref.models import BinaryLogistic
+from fedref.models import BinaryLogistic, tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import fedref
 from fedref import algorithm, spec
 from fedref.algorithms import ALGORITHMS
-from fedref.judge.trace import TRACED
+from fedref.judge.lines import TRACED
 
 #: A tag of any paper, or of the file's own without its name.
 PAPERS = "|".join(

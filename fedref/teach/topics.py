@@ -7,7 +7,7 @@ from textwrap import indent
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.conformance.errata import MISTAKES
+from fedref.judge.errata import MISTAKES
 from fedref.models import MODELS
 from fedref.teach import pages, reference, source
 from fedref.teach.exercises import EXERCISES

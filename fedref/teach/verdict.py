@@ -22,9 +22,9 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
-from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.checks import DualNumber
-from fedref.conformance.errata import MISTAKES, TEXTS, replace
+from fedref.conformance.subprocess_runner import SubprocessRunner
+from fedref.judge.errata import MISTAKES, TEXTS, replace
 from fedref.judge.terms import RIGHT, combine, sum_text
 from fedref.teach.example import show
 from fedref.teach.exercises import (

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fedref.boundary.errors import FedrefError
-from reproduce.peers.report import HERE, find_unexpected, report
+from reproduce.peers.scoreboard import HERE, find_unexpected, report
 from reproduce.writing import write_page
 
 

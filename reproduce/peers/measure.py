@@ -11,7 +11,7 @@ import numpy as np
 
 from fedref.conformance import suite
 from fedref.judge.compare import difference
-from reproduce.peers import cases, mistakes
+from reproduce.peers import mistakes, situations
 
 sys.dont_write_bytecode = True  # a checkout stays as it is
 Found = dict[str, Any]
@@ -36,7 +36,7 @@ def measure_row(backend: Any, row: Found) -> Found:
 
     digits, equals : the largest difference from fedref, and from fedref with the row's mistakes.
     """
-    case = cases.make_case(row["run"])
+    case = situations.make_case(row["run"])
     answer = suite.call_safely(backend, case)
     if answer.outputs is None:
         return {"status": "not run", "why": answer.error or "the adapter does not offer it"}

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fedref import spec
-from fedref.conformance import errata, naming
+from fedref.conformance import naming
+from fedref.judge import errata
 from fedref.judge.case import Case, build_model
-from reproduce.peers.cases import answer
+from reproduce.peers.situations import answer
 
 Outputs = dict[str, Any]
 _, *BLOCKS = Path(__file__).with_name("errata.txt").read_text("utf-8").split("\n\n")

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from reproduce.speed.report import HERE, report
+from reproduce.speed.timings import HERE, report
 from reproduce.writing import write_page
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import State
+from fedref.models import tree
 from fedref.models.numerics import Array
 from fedref.rounds.loop import run_round
 from fedref.rounds.stack import STACK_UP_TO

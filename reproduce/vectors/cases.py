@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP, algorithm_of
-from fedref.conformance.sources import (
+from fedref.draws import serialise
+from fedref.draws.sources import (
     NumPySource,
     draw_batch,
     draw_meta_gradient,
     draw_start,
     hyper_of_meta_gradient,
 )
-from fedref.judge.answer import INPUTS, VARIANTS
+from fedref.judge.adapter import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.numerics import Array

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from fedref import conformance
-from fedref.conformance import errata, suite, vectors
+from fedref.conformance import suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.variations import codes_of
-from fedref.judge import Case, answer
+from fedref.judge import Case, answer, errata
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
 from fedref.models.numerics import Array

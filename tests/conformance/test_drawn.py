@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from helpers import Changed, Mistaken
 
-from fedref.conformance import drawn, serialise, suite
+from fedref.conformance import drawn, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.sources import SUBJECTS
 from fedref.conformance.suite import FAILED, PASSED, InProcess
+from fedref.draws import serialise
+from fedref.draws.sources import SUBJECTS
 from fedref.judge import make_case
 from fedref.lab.commands import main
 from fedref.models import LinearSVM

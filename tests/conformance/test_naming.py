@@ -7,10 +7,11 @@ import pytest
 from golden import GOLDEN
 from helpers import Mistaken
 
-from fedref.conformance import errata, naming, report, suite, variations
-from fedref.conformance.errata import Edit, Mistake, answer
+from fedref.conformance import naming, report, suite, variations
 from fedref.conformance.inputs import other_inputs
 from fedref.conformance.suite import FAILED
+from fedref.judge import errata
+from fedref.judge.errata import Edit, Mistake, answer
 
 GRAD = GOLDEN["grad-mlp"]
 

@@ -13,10 +13,11 @@ from golden import CASES
 from helpers import Changed
 
 from fedref.boundary.errors import ConfigError
-from fedref.conformance import errata, naming, report, suite, test_backend, vectors
+from fedref.conformance import naming, report, suite, test_backend, vectors
 from fedref.conformance.backends import functions_of, load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
+from fedref.judge import errata
 from fedref.lab.commands import main
 from fedref.lab.commands.conformance import read_patterns
 

@@ -15,8 +15,8 @@ from golden import CASES, GOLDEN
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
 from fedref.conformance import suite, vectors
-from fedref.conformance.errata import MISTAKES
 from fedref.judge.compare import compare, difference
+from fedref.judge.errata import MISTAKES
 from reproduce.vectors import cases, conventions, files, make
 
 FOLDER = vectors.folder()

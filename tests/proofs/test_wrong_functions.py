@@ -6,8 +6,9 @@ Wrong lines: `python -m tests.mutation --tests tests/proofs/test_proofs.py`.
 import numpy as np
 import pytest
 
-from fedref import proofs, tree
+from fedref import proofs
 from fedref.algorithms import ALGORITHMS
+from fedref.models import tree
 
 
 def off(x):

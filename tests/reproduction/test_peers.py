@@ -5,10 +5,10 @@ import re
 import pytest
 
 from fedref.boundary.errors import ConfigError
-from fedref.conformance import errata
+from fedref.judge import errata
 from reproduce import default_out
-from reproduce.peers import cases, mistakes
-from reproduce.peers import report as peers
+from reproduce.peers import mistakes, situations
+from reproduce.peers import scoreboard as peers
 from reproduce.peers.measure import largest_difference
 
 FOLDER = default_out().parent / "peers"
@@ -68,7 +68,7 @@ def test_every_row_can_be_measured():
     assert all("effect" in row for name, row in rows if name in wrong)
     assert all(("install" in project) != ("checkout" in project) for project in projects)
     for _, row in rows:
-        case, equals = cases.make_case(row["run"]), row.get("equals")
+        case, equals = situations.make_case(row["run"]), row.get("equals")
         assert case.model["l2"] == 0
         assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
         if equals:  # is something else than the paper's

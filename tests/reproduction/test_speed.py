@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fedref.boundary.errors import FedrefError
-from reproduce.speed import report
+from reproduce.speed import timings
 from reproduce.speed.server import Answer, parameters
 
-HERE = Path(report.__file__).parent
+HERE = Path(timings.__file__).parent
 
 
 class Fake(NamedTuple):
@@ -31,18 +31,18 @@ class Fake(NamedTuple):
 
 def test_what_computes_something_else_is_not_timed():
     servers = {"fedref": Fake(1, np.ones(3)), "jax-map": Fake(1, np.ones(3) + 1e-8)}
-    report.agree(servers, "W1", "float32")
+    timings.agree(servers, "W1", "float32")
     with pytest.raises(FedrefError, match=r"jax-map differs from fedref by 1\.0e-08"):
-        report.agree(servers, "W1", "float64")
+        timings.agree(servers, "W1", "float64")
 
 
 def test_ratios_are_to_fedref_s_time_on_the_same_cores(tmp_path):
     rows = []
     for cores, times in (1, {"fedref": 10, "torch-eager": 20}), (2, {"fedref": 5, "jax-pmap": 4}):
         servers = {how: Fake(ms, np.ones(3)) for how, ms in times.items()}
-        turns = report.take_turns(servers, "W1", "float32", 5)
-        rows += report.rows_of(cores, "W1", "float32", turns)
-    text = report.write_up(rows, 5, tmp_path)
+        turns = timings.take_turns(servers, "W1", "float32", 5)
+        rows += timings.rows_of(cores, "W1", "float32", turns)
+    text = timings.write_up(rows, 5, tmp_path)
     assert "| W1 | float32 | 10.0 | 2.00 (2.00–2.00) |" in text.split("On 2 cores")[0]
     assert "| W1 | float32 | 5.0 | 0.80 (0.80–0.80) |" in text.split("On 2 cores")[1]
     assert (tmp_path / "speed.png").exists()
@@ -52,11 +52,11 @@ def test_the_written_tables_are_of_the_numbers_beside_them():
     folder = HERE.parent / "results/speed"
     with open(folder / "numbers.csv") as file:
         head, *lines = csv.reader(file)
-    assert tuple(head) == report.Row._fields
-    rows = [report.Row(int(n), *line[:3], *map(float, line[3:])) for n, *line in lines]
+    assert tuple(head) == timings.Row._fields
+    rows = [timings.Row(int(n), *line[:3], *map(float, line[3:])) for n, *line in lines]
     text = (folder / "table.md").read_text("utf-8")
     for cores in (1, 2):
-        assert report.table(row for row in rows if row.cores == cores) in text
+        assert timings.table(row for row in rows if row.cores == cores) in text
 
 
 def test_no_table_is_written_where_the_environment_forces_kernels(tmp_path, monkeypatch, capsys):
@@ -66,4 +66,4 @@ def test_no_table_is_written_where_the_environment_forces_kernels(tmp_path, monk
         run_module("reproduce.speed", run_name="__main__")
     assert "OPENBLAS_CORETYPE is set" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert "(OPENBLAS_CORETYPE=Haswell" in report.describe_machine()
+    assert "(OPENBLAS_CORETYPE=Haswell" in timings.describe_machine()

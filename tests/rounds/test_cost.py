@@ -10,10 +10,10 @@ from helpers import MODELS, SIZES, make_batch, make_federation, play
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.judge.answer import clients_of
+from fedref.judge.adapter import clients_of
 from fedref.models import Logistic
 from fedref.proofs import Setting
-from fedref.proofs.runs import EPOCHS, World
+from fedref.proofs.whole_runs import EPOCHS, World
 from fedref.rounds.cost import Counter, Counts, columns, count_floats, total
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, stream

@@ -15,7 +15,7 @@ from fedref import strategies
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta
-from fedref.conformance.sources import federation_of
+from fedref.draws.sources import federation_of
 from fedref.models import MLP, Logistic
 from fedref.rounds import evaluation
 from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from helpers import MODELS, SIZES, make_federation, play, same, start
 
-from fedref import tree
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.apfl import APFL
 from fedref.algorithms.fedavg import FedAvg
@@ -22,7 +21,7 @@ from fedref.algorithms.fedcurv import FedCurv
 from fedref.algorithms.per_fedavg import PerFedAvg
 from fedref.algorithms.scaffold import Scaffold
 from fedref.lab.experiments.own_code import CarefulClients, ClientError
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base, tree
 from fedref.rounds import local_data, stack
 from fedref.rounds import loop as rounds
 from fedref.rounds.local_data import gather

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedref import spec
-from fedref.conformance.errata import MISTAKES, TEXTS
+from fedref.judge.errata import MISTAKES, TEXTS
 from fedref.teach import pages, source, topics
 
 

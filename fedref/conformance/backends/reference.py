@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
-from fedref.conformance import serialise
+from fedref.draws import serialise
 from fedref.judge.case import build_model
+from fedref.models import tree
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref.conformance.errata import Edit, Mistake, build_judge
 from fedref.judge.case import Case, build_model, cast, nest
+from fedref.judge.errata import Edit, Mistake, build_judge
 
 Values = Mapping[str, Any]
 #: H(w)v: a library that differentiates a gradient needs no complex step.

@@ -23,13 +23,13 @@ from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 
-from fedref import spec, tree
+from fedref import spec
 from fedref.algorithm import Algorithm, Server, State
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import quote
 from fedref.judge import tape
 from fedref.judge.objective import Objective
+from fedref.lab.experiments import checkpoint
 from fedref.lab.experiments.own_code import (
     OwnCodeError,
     Say,
@@ -37,6 +37,7 @@ from fedref.lab.experiments.own_code import (
     global_random_states,
     name_of,
 )
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

@@ -10,14 +10,15 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from fedref import spec, tree
+from fedref import spec
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.judge import tape
-from fedref.judge.answer import RUNS, name_state, personal, settings
+from fedref.judge.adapter import RUNS, name_state, personal, settings
 from fedref.judge.case import name_leaf
 from fedref.judge.objective import Objective
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import ClientResult
 from fedref.boundary.errors import FedrefError, place_of, tell_error
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.rounds import cost

@@ -18,10 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedref.algorithm import State
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import WRITING, make_folder, open_regular, sync_folder, write_atomically
-from fedref.lab.experiments import config, names
+from fedref.lab.experiments import checkpoint, config, names
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.scores import ScoreFile, Stored
 from fedref.lab.experiments.seal import (

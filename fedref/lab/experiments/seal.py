@@ -80,7 +80,7 @@ UNIT, DATA = "unit", "the data or the split"
 ROOMS = {
     "fedref.models": "models/*.py", "fedref.algorithms": "algorithms/*.py",
     "fedref.rounds": "rounds/*.py", "fedref.algorithm": "algorithm.py",
-    "fedref.sampling": "sampling.py", "fedref.tree": "tree.py", "fedref.spec": "spec.py",
+    "fedref.sampling": "sampling.py", "fedref.spec": "spec.py",
     "fedref.judge": "judge/*.py",
     "fedref.lab.experiments": "lab/experiments/[ugot]*.py",  # unit, generator, own_code, torch_model
 }  # fmt: skip

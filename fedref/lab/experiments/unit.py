@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms.fedprox import dissimilarity
 from fedref.boundary.errors import ConfigError
@@ -27,6 +26,7 @@ from fedref.lab.experiments.own_code import (
     name_of,
 )
 from fedref.lab.experiments.scores import ScoreFile
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import cost

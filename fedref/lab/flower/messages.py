@@ -11,8 +11,8 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import FedrefError, printable
+from fedref.lab.experiments import checkpoint
 from fedref.models.numerics import Array
 
 #: Limits for the characters of a word, the rows of a federation, and the numbers in one array.

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithm import ClientResult
-from fedref.boundary import checkpoint
 from fedref.boundary.files import as_data_error, data_error, open_regular, write_or_raise
 from fedref.lab.datasets import split
 from fedref.lab.datasets.describe import MOST_CLASSES
 from fedref.lab.datasets.formats.arrays import Raw, source_of
 from fedref.lab.datasets.formats.npz import read_archive
 from fedref.lab.datasets.manifest import check_federation, read_affine
+from fedref.lab.experiments import checkpoint
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import known_labels, make_model
 from fedref.lab.experiments.own_code import CarefulClients, is_own

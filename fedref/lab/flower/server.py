@@ -15,14 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult, State
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
 from fedref.lab.datasets.describe import MOST_CLASSES
 from fedref.lab.datasets.partition import offsets
-from fedref.lab.experiments import config
+from fedref.lab.experiments import checkpoint, config
 from fedref.lab.experiments.config import Experiment, stamp
 from fedref.lab.experiments.loading import Loader, key_of
 from fedref.lab.experiments.progress import Progress
@@ -42,6 +40,7 @@ from fedref.lab.flower.messages import (
     check,
     require,
 )
+from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts, RoundLog, total

@@ -9,7 +9,7 @@ from typing import Any
 
 #: Names that are imported at their first use, as matplotlib is slow to import.
 LATER = {
-    "curves": "lab.plots.runs", "bars": "lab.plots.runs", "clients": "lab.plots.runs",
+    "curves": "lab.plots.figures", "bars": "lab.plots.figures", "clients": "lab.plots.figures",
     "holdings": "lab.plots.splits", "join_tables": "lab.plots.tables",
     "format_of": "boundary.style", "save": "boundary.style", "as_html": "boundary.style",
 }  # fmt: skip

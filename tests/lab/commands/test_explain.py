@@ -5,7 +5,7 @@ import re
 import pytest
 from running import main
 
-from fedref.conformance.errata import MISTAKES
+from fedref.judge.errata import MISTAKES
 from fedref.lab import commands
 from fedref.teach import source, topics
 

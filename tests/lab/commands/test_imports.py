@@ -17,7 +17,7 @@ except SystemExit:
 print_modules()
 parse(["run"])
 print_modules()
-import fedref.lab.plots.runs
+import fedref.lab.plots.figures
 print_modules()
 main(["explain", "apfl"])
 """

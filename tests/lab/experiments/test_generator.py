@@ -10,13 +10,14 @@ from pages import FILES
 from running import document, experiment
 
 import fedref
-from fedref import checks, spec, tree
+from fedref import checks, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import FedrefError
 from fedref.lab.experiments.generator import algorithm_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.run import execute
 from fedref.lab.flower.server import check_experiment
+from fedref.models import tree
 
 
 def run(*algorithms, **changes):

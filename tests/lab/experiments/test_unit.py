@@ -132,7 +132,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
-        assert fedref.tree.finite(r.state.server)
+        assert fedref.models.tree.finite(r.state.server)
         assert np.isfinite([v for v in r.rows[-1].values() if v is not None]).all()
     assert same(record(run, "fedavg").state, play(document(model=table["model"])).records[0].state)
     # resuming keeps it so, code and bytes

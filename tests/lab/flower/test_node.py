@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from federating import HOLDERS, Wires, experiment_of, far, replaced, with_entry
 
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError
+from fedref.lab.experiments import checkpoint
 from fedref.lab.flower import messages
 from fedref.lab.flower.messages import MessageError, Request, Work
 from fedref.lab.flower.node import answer, facts_of, read_part

@@ -17,13 +17,13 @@ from federating import (
     with_entry,
 )  # fmt: skip
 
-from fedref import tree
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.lab.commands import main
+from fedref.lab.experiments import checkpoint
 from fedref.lab.flower.messages import Facts, Request, Work
 from fedref.lab.flower.server import serve
+from fedref.models import tree
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]

@@ -9,7 +9,7 @@ from drawing import draw, legend, lines, made, pair, run_of, stars
 
 from fedref.boundary.errors import ConfigError
 from fedref.lab import plots
-from fedref.lab.plots.runs import bars, clients, curves, looks_of
+from fedref.lab.plots.figures import bars, clients, curves, looks_of
 
 ONCE = [0.0, 1.0, 0.0, 0.0]
 

@@ -42,7 +42,7 @@ def move_numbers(case: judge.Case, rng: np.random.Generator) -> judge.Case:
 
 def compare(case: judge.Case) -> Iterator[Report]:
     """Compare all that the specification answers."""
-    answers = {n: x for n, x in judge.answer(case).items() if ".measured." not in n}  # see runs
+    answers = {n: x for n, x in judge.answer(case).items() if ".measured." not in n}
     for backend in (LOOP, STACK):
         got = suite.call_backend(backend, case, case.arguments())
         missing = answers.keys() - got.keys()

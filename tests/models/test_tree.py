@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import same
 
-from fedref import tree
+from fedref.models import tree
 
 
 class Pair(NamedTuple):

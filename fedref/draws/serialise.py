@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult, Participant
 from fedref.algorithms import apfl, fedmeta
 from fedref.judge.case import name_leaf
-from fedref.models import BinaryLogistic
+from fedref.models import BinaryLogistic, tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array

@@ -42,7 +42,7 @@ class Mistake(NamedTuple):
 
 def read() -> dict[str, Mistake]:
     """Return the mistakes of errata.txt, by name."""
-    _, *blocks = (files("fedref.conformance") / "errata.txt").read_text("utf-8").split("\n\n")
+    _, *blocks = (files("fedref.judge") / "errata.txt").read_text("utf-8").split("\n\n")
     mistakes = list(map(parse, blocks))
     by_name = {mistake.name: mistake for mistake in mistakes}
     if len(by_name) < len(mistakes):
@@ -79,7 +79,7 @@ def replace(text: str, edit: Edit) -> str:
 
 
 MISTAKES = read()
-adapter: Any = import_module("fedref.judge.answer")
+adapter: Any = import_module("fedref.judge.adapter")
 spec: Any = adapter.spec
 NUMBERS = count(1)  # of the modules that are made here
 #: What mistakes are put into: the specification, and the adapter that passes it its arguments.

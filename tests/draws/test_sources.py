@@ -6,9 +6,10 @@ import pytest
 from fedref import checks
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.conformance import sources, suite
+from fedref.conformance import suite
 from fedref.conformance.backends.reference import LOOP, STACK
-from fedref.conformance.sources import NumPySource
+from fedref.draws import sources
+from fedref.draws.sources import NumPySource
 from fedref.models.batch import Batch
 from fedref.sampling import stream
 from fedref.strategies import Problem

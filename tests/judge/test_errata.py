@@ -7,10 +7,9 @@ import golden
 import numpy as np
 import pytest
 
-from fedref.conformance import errata
-from fedref.conformance.errata import Edit, ErratumError
-from fedref.judge import answer
+from fedref.judge import answer, errata
 from fedref.judge.compare import difference
+from fedref.judge.errata import Edit, ErratumError
 
 CASES = sorted(golden.CASES, key=lambda case: case.model["d"])
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref import DataError
-from fedref.boundary import checkpoint
+from fedref.lab.experiments import checkpoint
 
 
 class Pair(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from running import wait_for
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.conformance.subprocess_runner import SubprocessRunner
 
 CALLS = []
 

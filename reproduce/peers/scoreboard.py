@@ -12,7 +12,7 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import write_atomically
-from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.conformance.suite import first_line
 from reproduce.peers.measure import measure_rows
 from reproduce.runs import git

@@ -24,9 +24,9 @@ from fedref.algorithms.fedopt import FedAvgM
 from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.scaffold import Scaffold
 from fedref.boundary.values import Entry, schema
-from fedref.conformance import serialise
+from fedref.draws import serialise
 from fedref.judge import Case, make_case
-from fedref.judge.answer import BY_SAMPLES, INPUTS, client_of
+from fedref.judge.adapter import BY_SAMPLES, INPUTS, client_of
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.models.numerics import Array

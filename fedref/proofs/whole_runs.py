@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import spec, tree
+from fedref import spec
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.checks import Report
-from fedref.conformance import serialise
+from fedref.draws import serialise
 from fedref.judge import answer, make_case
-from fedref.judge.answer import personal
+from fedref.judge.adapter import personal
 from fedref.judge.case import nest
-from fedref.models import MLP
+from fedref.models import MLP, tree
 from fedref.models.numerics import Array
-from fedref.proofs.cases import CASES
+from fedref.proofs.golden import CASES
 from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import proof
 from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
