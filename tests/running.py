@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
+import fedref
+from fedref import checks, tree
 from fedref.lab import commands
 from fedref.lab.experiments import config, results
 from fedref.lab.experiments.config import Experiment
@@ -162,3 +164,19 @@ def wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def run_beside(*algorithms, **changes) -> results.Run:
+    """Run algorithms, classes and generators, on TINY with other values."""
+    return fedref.run({**document(), "algorithms": {}}, algorithm=[*algorithms], **changes)
+
+
+def worst_of(one, other) -> float:
+    """Return the largest relative difference of two records: their models, and their rows."""
+    errors = []
+    for a, b in zip(one.rows, other.rows, strict=True):
+        keys = {k for k in a if isinstance(a[k], float)} & b.keys()
+        assert {"accuracy", "test_loss", "train_loss"} <= keys
+        errors += [checks.relative_error(b[k], a[k]) for k in keys if not np.isnan(a[k])]
+    w, v = (next(tree.leaves(x.state.server)) for x in (one, other))
+    return max(*errors, checks.relative_error(v, w))

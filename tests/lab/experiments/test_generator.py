@@ -7,7 +7,7 @@ from random import random
 import numpy as np
 import pytest
 from pages import FILES
-from running import document, experiment
+from running import contents, document, experiment, run_beside, worst_of
 
 import fedref
 from fedref import checks, spec
@@ -18,22 +18,6 @@ from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.run import execute
 from fedref.lab.flower.server import check_experiment
 from fedref.models import tree
-
-
-def run(*algorithms, **changes):
-    return fedref.run({**document(), "algorithms": {}}, algorithm=[*algorithms], **changes)
-
-
-def worst(one, other):
-    """Return the largest relative difference of two records: their models, and their rows."""
-    errors = []
-    for a, b in zip(one.rows, other.rows, strict=True):
-        keys = {k for k in a if isinstance(a[k], float)} & b.keys()
-        assert {"accuracy", "test_loss", "train_loss"} <= keys
-        errors += [checks.relative_error(b[k], a[k]) for k in keys if not np.isnan(a[k])]
-    w, v = (next(tree.leaves(x.state.server)) for x in (one, other))
-    return max(*errors, checks.relative_error(v, w))
-
 
 # ---- README's --------------------------------------------------------------------------------------
 
@@ -52,8 +36,8 @@ def ditto():
 
 def test_readme_s_generator_is_the_class(ditto):
     generator, cls = ditto
-    one, other = run(cls, generator, rounds=8, stragglers=0.4, seeds=[1]).records
-    assert worst(one, other) < 1e-12
+    one, other = run_beside(cls, generator, rounds=8, stragglers=0.4, seeds=[1]).records
+    assert worst_of(one, other) < 1e-12
     assert one.state.clients.keys() == other.state.clients.keys()
     for k, v in one.state.clients.items():
         assert checks.relative_error(other.state.clients[k], v) < 1e-12
@@ -82,8 +66,8 @@ def test_an_expression_in_f_is_differentiated_and_float32_stays(ditto):
             w = spec.average(spec.sample_weights(clients), ws)
             yield w, vs
 
-    assert worst(*run(ditto[0], by_gradient).records) < 1e-12
-    exact, rough = (run(by_gradient, dtype=x).records[0] for x in ("float64", "float32"))
+    assert worst_of(*run_beside(ditto[0], by_gradient).records) < 1e-12
+    exact, rough = (run_beside(by_gradient, dtype=x).records[0] for x in ("float64", "float32"))
     assert rough.state.server.w.dtype == rough.state.clients[0].dtype == np.float32
     assert checks.relative_error(rough.state.server.w, exact.state.server.w) < 1e-5
 
@@ -112,8 +96,8 @@ def test_attributes_say_batches_and_adaptation(generator, name):
         "clients-per-round": 3,
         "split": {"rule": "per-fedavg", "users": 12, "a": 4},
     }
-    own, built_in = run(generator, name, beta=0.05, **how, dissimilarity=True).records
-    assert worst(built_in, own) < 1e-12
+    own, built_in = run_beside(generator, name, beta=0.05, **how, dissimilarity=True).records
+    assert worst_of(built_in, own) < 1e-12
     assert {"unseen_accuracy", "validation_clients_accuracy", "B"} <= own.rows[-1].keys()
     lines = [own.rows[-1][k] for k in ("grads", "hvps", "flops")]
     assert lines == [built_in.rows[-1][k] for k in ("grads", "hvps", "flops")]
@@ -132,10 +116,10 @@ def test_drop_and_the_training_loss():
             yield w
 
     mine.drop = False
-    (record,) = run(mine, stragglers=0.7, **{"clients-per-round": 4}).records
+    (record,) = run_beside(mine, stragglers=0.7, **{"clients-per-round": 4}).records
     losses = [row["train_loss"] for row in record.rows[1:]]
     assert told[:1] + told[2:] == losses  # the first round is computed twice
-    (record,) = run(mine, stragglers=1.0, drop=True).records  # nobody's work arrives
+    (record,) = run_beside(mine, stragglers=1.0, drop=True).records  # nobody's work arrives
     assert record.rows[-1]["dropped"] == 9
 
 
@@ -195,9 +179,7 @@ def test_a_run_that_is_resumed_has_the_same_bytes_and_says_how_long_it_took(here
         execute(work, part, every=0, progress=Progress(round=stop))
     said = []
     execute(work, part, progress=Progress(message=said.append))
-    (name,) = (path.name for path in (whole / "checkpoints").iterdir())
-    for file in (f"checkpoints/{name}", "metrics.csv", "clients.csv", "summary.csv"):
-        assert (whole / file).read_bytes() == (part / file).read_bytes()
+    assert contents(whole) == contents(part)
     assert said[0].startswith(
         "per (seed 0): a generator is not saved in the middle, so 3 rounds are comp"
     )
@@ -297,7 +279,7 @@ FAULTS = {
 @pytest.mark.parametrize(("generator", "message"), FAULTS.values(), ids=FAULTS)
 def test_faults_are_told_in_one_sentence(generator, message):
     with pytest.raises(FedrefError, match=re.escape(message)) as error:
-        run(generator)
+        run_beside(generator)
     assert "\n" not in str(error.value)
 
 
@@ -316,21 +298,21 @@ def test_an_adaptation_that_cannot_be_is_told(adapt, message):
     generator = made("w = w + 1")
     generator.adapt = adapt
     with pytest.raises(FedrefError, match=re.escape(message)):
-        run(generator)
+        run_beside(generator)
 
 
 def test_what_generators_cannot_do_is_told():
     with pytest.raises(
         FedrefError, match="on-failure is drop, and per_fedavg is a generator, which has"
     ):
-        run(per_fedavg, **{"on-failure": "drop"})
+        run_beside(per_fedavg, **{"on-failure": "drop"})
     over_nodes = experiment({**document(), "algorithms": {"per": {"algorithm": per_fedavg}}})
     with pytest.raises(
         FedrefError, match="per, a generator, takes clients' rows or states, which the"
     ):
         check_experiment(over_nodes)
     assert "MB of per_fedavg are those of w: a generator does not say what it sends" in str(
-        run(per_fedavg)
+        run_beside(per_fedavg)
     )
 
 
@@ -352,7 +334,7 @@ def compare_with_specification(name, table, **options):
     both = {"class": {"algorithm": name, **options},
             "spec": {"algorithm": f"fedref.spec:{name.replace('-', '_')}", **options}}  # fmt: skip
     built_in, specified = fedref.run({**table, "algorithms": both}).records
-    assert worst(built_in, specified) < 1e-10
+    assert worst_of(built_in, specified) < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -385,4 +367,4 @@ def test_the_specification_is_named_by_its_functions_too():
     with pytest.raises(
         FedrefError, match=r"unknown algorithm of fedref.spec 'fedopt': .*fedadagrad"
     ):
-        run(spec.fedopt)
+        run_beside(spec.fedopt)
