@@ -14,11 +14,12 @@ import numpy as np
 import tomli_w
 
 import fedref
-from fedref import checks, tree
+from fedref import checks
 from fedref.lab import commands
 from fedref.lab.experiments import config, results
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.run import execute
+from fedref.models import tree
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -17,7 +17,6 @@ from fedref.lab.experiments.generator import algorithm_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.run import execute
 from fedref.lab.flower.server import check_experiment
-from fedref.models import tree
 
 # ---- README's --------------------------------------------------------------------------------------
 
