@@ -46,7 +46,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from fedref import spec
 from fedref.boundary.errors import tell_error
-from fedref.conformance import naming, suite
+from fedref.draws.sources import RandomSource, Trace, draw_model, draw_trace
+from fedref.judge import evidence, verdicts
 from fedref.judge.case import Case
 from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
 from fedref.judge.objective import Objective
@@ -673,7 +674,7 @@ def check_rounds(
     grade = partial(_grade_rounds, algorithm, generator, objective, bound)
     if trace is not None:
         return grade(trace)[0]
-    from fedref import strategies
+    from fedref.draws.shrinking import drawn, smallest  # they need Hypothesis
 
     counted = list[Report]()
 
@@ -682,18 +683,19 @@ def check_rounds(
         counted.extend([report] if report and counts else [])
         return counts and report is not None and not report.ok
 
-    smallest = strategies.smallest(
-        strategies.traces(algorithm, clients=(3,), kinks=True), fails, draws
-    )
-    if smallest is None and counted:
+    def draw(source: RandomSource) -> Trace:
+        return draw_trace(source, algorithm, draw_model(source), (3,), 3)
+
+    failing = smallest(drawn(draw), fails, draws)
+    if failing is None and counted:
         return max(counted, key=lambda report: report.error)
-    if smallest is None:
+    if failing is None:
         reason = "nothing was compared: what the generator yields is NaN, diverges or jumps in each"
         return Report(float("nan"), bound=bound, where=f"{reason} of {draws} draws")
-    report, counts = grade(smallest)
+    report, counts = grade(failing)
     if report.ok or not counts:
-        report = Report(float("inf"), bound=bound, where=suite.TWICE)
-    return report._replace(where=f"{report.where}\nin {smallest}")
+        report = Report(float("inf"), bound=bound, where=verdicts.TWICE)
+    return report._replace(where=f"{report.where}\nin {failing}")
 
 
 def _grade_rounds(
@@ -737,12 +739,12 @@ def _grade_rounds(
     for stack, run in runs.items():
         states = iter([(*tree.leaves(s.server), s.clients) for s in run])
         got = name_states(states, [True] * len(run))
-        result, clear = suite.grade(suite.Answer(got), case), is_clear(*got.values())
-        if result.status == suite.FAILED and is_clear(*want.values()):
-            graded = suite.grade_again(case, result, "float64", condition())
+        result, clear = verdicts.grade(verdicts.Answer(got), case), is_clear(*got.values())
+        if result.status == verdicts.FAILED and is_clear(*want.values()):
+            graded = verdicts.grade_again(case, result, "float64", condition())
             clear, result = graded is not None, graded.result if graded else result
             bounds += [graded.case.tolerance["float64"]] if graded else []
-        if result.status == suite.FAILED:
+        if result.status == verdicts.FAILED:
             return _report_on(result, case, got, stack), clear
         errors += [difference(got[name], x) for name, x in want.items()]
     return Report(max(errors), bound=max(bounds)), any(map(np.any, want.values()))
@@ -756,12 +758,12 @@ def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:
     return Case("", "", "", "round", "", model, hyper, {}, want, (*want,), allowed)
 
 
-def _report_on(result: suite.Result, case: Case, got: Mapping[str, Any], stack: bool) -> Report:
+def _report_on(result: verdicts.Result, case: Case, got: Mapping[str, Any], stack: bool) -> Report:
     """Report the first part of a state that is not what the generator yields, with evidence."""
     name, want = result.output, case.outputs[result.output]
     where = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
-    if evidence := naming.describe(result, case, "float64").evidence:
-        where += f"; {evidence.replace('what is right', 'what is expected')}"
+    if seen := evidence.describe(result, case, "float64").evidence:
+        where += f"; {seen.replace('what is right', 'what is expected')}"
     error = difference(got.get(name, np.nan), want)
     return Report(error, bound=case.tolerance["float64"], where=where)
 

@@ -21,7 +21,7 @@ ROOT = PACKAGE.parent
 #: From the ground up: a room imports rooms before it only. First the reference, then the lab.
 REFERENCE = [
     "spec", "boundary", "models", "judge", "sampling", "algorithm", "algorithms", "rounds", "draws",
-    "strategies", "conformance", "checks", "proofs", "teach",
+    "strategies", "checks", "conformance", "proofs", "teach",
 ]  # fmt: skip
 FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "reproduce", "commands"]
 #: What of the reference needs more than NumPy: drawn cases, pictures, pages, pytest's options, tensors.

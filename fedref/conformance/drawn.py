@@ -20,11 +20,12 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, suite, vectors
-from fedref.conformance.suite import Graded, grade_drawn
+from fedref.conformance.suite import grade_drawn
 from fedref.draws import serialise
 from fedref.draws.shrinking import TimeIsUp, drawn, smallest  # says if Hypothesis is missing
 from fedref.draws.sources import SUBJECTS, NumPySource, draw_case
-from fedref.judge import Case, answer, trace
+from fedref.judge import Case, answer, evidence, trace, verdicts
+from fedref.judge.verdicts import Graded
 from fedref.models.numerics import Array
 from fedref.sampling import stream
 
@@ -42,7 +43,7 @@ LEAST_LARGER, MOST_LARGER, MOST_FAILURES = 2, 40, 5
 
 def search(
     backend: suite.Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64",
-    until: float = inf, note: Callable[[str, suite.Result], None] = lambda call, result: None,
+    until: float = inf, note: Callable[[str, verdicts.Result], None] = lambda call, result: None,
 ) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
@@ -61,7 +62,7 @@ def search(
                     reject()
                 counted[call] += 1
                 note(call, graded.result)
-                return bool(graded.result.status == suite.FAILED)
+                return bool(graded.result.status == verdicts.FAILED)
 
             chosen = [name for name in names if only in f"{name} {call}"]
             for name in chosen if backend.offers(call) else ():
@@ -93,15 +94,15 @@ def conclude(
     A small case fits several mistakes: what explains it must explain larger draws of its kind, too.
     """
     graded = grade_drawn(backend, case, dtype)
-    if graded is None or graded.result.status != suite.FAILED:
+    if graded is None or graded.result.status != verdicts.FAILED:
         answered = suite.with_answer(case) or case
-        twice = suite.Result(answered.name, answered.tag, suite.FAILED, reason=suite.TWICE)
+        twice = verdicts.Result(answered.name, answered.tag, verdicts.FAILED, reason=verdicts.TWICE)
         return Graded(answered, twice)
     if not graded.result.outputs:
         return graded
     some = [graded, *draw_larger(backend, case, name, dtype, until)]
     if sum(bool(result.outputs) for _, result in some) <= LEAST_LARGER:
-        return Graded(graded.case, naming.describe(graded.result, graded.case, dtype))
+        return Graded(graded.case, evidence.describe(graded.result, graded.case, dtype))
     known = known_mistakes(case.call, name)
     cases = [larger._replace(name=str(i), catches=known) for i, (larger, _) in enumerate(some)]
     results = naming.name_mistakes([result for _, result in some], cases, dtype, thorough=True)
@@ -129,7 +130,7 @@ def draw_larger(
         graded = grade_drawn(backend, draw_case(source, case.call, name, *families), dtype)
         if graded is not None:
             yield graded
-            failed += graded.result.status == suite.FAILED
+            failed += graded.result.status == verdicts.FAILED
 
 
 def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
@@ -207,11 +208,11 @@ def test_drawn():
     {failure!r}
     from numpy import array, float64, inf, int32, int64, nan
     from fedref.conformance import backends, report, suite
-    from fedref.judge import Case
+    from fedref.judge import Case, verdicts
 
     case = {case}
-    result = suite.grade(suite.call_safely(backends.load_backend({backend!r}), case), case)
-    assert result.status == suite.PASSED, report.describe_failure(result)
+    result = verdicts.grade(suite.call_safely(backends.load_backend({backend!r}), case), case)
+    assert result.status == verdicts.PASSED, report.describe_failure(result)
 """
 
 

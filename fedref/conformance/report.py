@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedref.conformance import naming, vectors
-from fedref.conformance.naming import SINGLE
-from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, Result
+from fedref.conformance import vectors
 from fedref.conformance.vectors import Case
+from fedref.judge import evidence
 from fedref.judge.errata import MISTAKES
+from fedref.judge.evidence import SINGLE
+from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED, Result
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -89,7 +90,7 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     case, output = by_name[least.case], least.output
     got, want = (np.asarray(x[output], float) for x in (least.outputs, case.outputs))
     far = np.abs(got - want)
-    place = naming.places_of(far == far.max(initial=0), case).partition(", ")[0]
+    place = evidence.places_of(far == far.max(initial=0), case).partition(", ")[0]
     at = np.unravel_index(far.argmax(), far.shape)
     values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
     return (

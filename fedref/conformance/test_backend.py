@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fedref.conformance import report, vectors
-from fedref.conformance.naming import PERHAPS, SINGLE, describe, name_mistakes
-from fedref.conformance.suite import FAILED, NOT_OFFERED, BackendProcess, Result, grade_all
+from fedref.conformance.naming import PERHAPS, name_mistakes
+from fedref.conformance.suite import BackendProcess, grade_all
+from fedref.judge.evidence import SINGLE, describe
+from fedref.judge.verdicts import FAILED, NOT_OFFERED, Result
 
 #: Seconds of CPU time that a session looks for names; each test sees one case.
 NAMING = 10.0

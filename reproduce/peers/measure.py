@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedref.conformance import suite
+from fedref.judge import verdicts
 from fedref.judge.compare import difference
 from reproduce.peers import mistakes, situations
 
@@ -40,12 +41,12 @@ def measure_row(backend: Any, row: Found) -> Found:
     answer = suite.call_safely(backend, case)
     if answer.outputs is None:
         return {"status": "not run", "why": answer.error or "the adapter does not offer it"}
-    graded = suite.grade(answer, case)
+    graded = verdicts.grade(answer, case)
     found: Found = {"status": graded.status, "names": (), "why": graded.reason}
     if graded.reason:
         return found
     found["digits"] = largest_difference(answer.outputs, case.outputs)
-    if graded.status == suite.FAILED:
+    if graded.status == verdicts.FAILED:
         found["names"] = mistakes.find_names(answer.outputs, case)
     if row.get("equals"):
         other = mistakes.outputs_with(case, *row["equals"])

@@ -12,10 +12,11 @@ from helpers import Changed, Mistaken
 from fedref.conformance import drawn, suite
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.suite import FAILED, PASSED, InProcess
+from fedref.conformance.suite import InProcess
 from fedref.draws import serialise
 from fedref.draws.sources import SUBJECTS
 from fedref.judge import make_case
+from fedref.judge.verdicts import FAILED, PASSED
 from fedref.lab.commands import main
 from fedref.models import LinearSVM
 

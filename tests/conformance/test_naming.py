@@ -9,9 +9,9 @@ from helpers import Mistaken
 
 from fedref.conformance import naming, report, suite, variations
 from fedref.conformance.inputs import other_inputs
-from fedref.conformance.suite import FAILED
-from fedref.judge import errata
+from fedref.judge import errata, evidence, verdicts
 from fedref.judge.errata import Edit, Mistake, answer
+from fedref.judge.verdicts import FAILED
 
 GRAD = GOLDEN["grad-mlp"]
 
@@ -22,7 +22,9 @@ def cases_of(call, algorithm):
 
 def named(cases, answers):
     """The verdicts on these outputs, with what is said of them."""
-    graded = [suite.grade(suite.Answer(outputs), case) for outputs, case in zip(answers, cases)]
+    graded = [
+        verdicts.grade(verdicts.Answer(outputs), case) for outputs, case in zip(answers, cases)
+    ]
     return found(graded, cases)
 
 
@@ -54,7 +56,7 @@ SMALL = [
      "the L2 term counts twice", "softmax is taken twice"],
 )  # fmt: skip
 def test_a_mistake_is_named_and_nothing_else(name):
-    results = suite.run(Mistaken(suite.DERIVATIVES, name), SMALL)
+    results = suite.run(Mistaken(verdicts.DERIVATIVES, name), SMALL)
     results = found(results, SMALL)
     failed = [result for result in results if result.status == FAILED]
     assert failed
@@ -230,7 +232,7 @@ def test_what_is_seen_in_one_output(change, words):
 
 def test_float32_is_named_where_the_numbers_are_its_own():
     (result,) = named([GRAD], [{"g": GRAD.outputs["g"].astype(np.float32).astype(np.float64)}])
-    assert result.mistakes == (naming.SINGLE,)
+    assert result.mistakes == (evidence.SINGLE,)
     assert "7 digits" in report.report_text([result], [GRAD])
 
 

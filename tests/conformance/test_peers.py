@@ -17,8 +17,8 @@ from golden import CASES
 from fedref.boundary.errors import ConfigError
 from fedref.conformance import report, suite, vectors
 from fedref.conformance.backends import INSTALL, load_backend
-from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 from fedref.judge.errata import MISTAKES
+from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED
 from reproduce.vectors import make
 
 ROOT = Path(__file__).parents[2]

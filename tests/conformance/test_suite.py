@@ -16,8 +16,8 @@ from fedref.boundary.errors import ConfigError
 from fedref.conformance import naming, report, suite, test_backend, vectors
 from fedref.conformance.backends import functions_of, load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
-from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
-from fedref.judge import errata
+from fedref.judge import errata, verdicts
+from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED
 from fedref.lab.commands import main
 from fedref.lab.commands.conformance import read_patterns
 
@@ -406,19 +406,19 @@ def test_another_convention_passes_at_a_kink_and_any_number_does_not():
         for name in case.catches:
             if name.startswith(("ReLU′", "ELU″", "ties of", "the hinge's slope")):
                 made = errata.answer(case, name)
-                graded = suite.grade(suite.Answer(made), case)
+                graded = verdicts.grade(verdicts.Answer(made), case)
                 assert graded.status == PASSED, (case.name, name)
-                for known, share, library in suite.LIBRARIES:
+                for known, share, library in verdicts.LIBRARIES:
                     if (known, case.call) in ((name, "grad"), (name, "hvp")):
                         mixed = {k: x + share * (made[k] - x) for k, x in case.outputs.items()}
-                        (*_, remark) = suite.grade(suite.Answer(mixed), case).remarks
+                        (*_, remark) = verdicts.grade(verdicts.Answer(mixed), case).remarks
                         assert remark.endswith(f"; yours is that of {library}"), (case.name, remark)
                         met.add((known, share))
                 if name == "ties of max-pooling go to the last":  # no library has it
                     assert "yours" not in " ".join(graded.remarks)
         far = {name: 50 * np.sign(x) + x for name, x in case.outputs.items()}
-        assert suite.grade(suite.Answer(far), case).status == FAILED
-    assert met == {row[:2] for row in suite.LIBRARIES}
+        assert verdicts.grade(verdicts.Answer(far), case).status == FAILED
+    assert met == {row[:2] for row in verdicts.LIBRARIES}
 
 
 def test_an_exception_is_shown_with_the_backends_line(tmp_path, monkeypatch):
@@ -451,12 +451,12 @@ def test_answers_that_depend_on_earlier_calls_are_a_finding():
     [
         ((1, 1), PASSED, ""),
         ((1, 1 + 0.5j), PASSED, ""),  # sums on several threads differ in their last bits
-        ((1, 1 + 3j), FAILED, suite.TWICE),
+        ((1, 1 + 3j), FAILED, verdicts.TWICE),
         ((2, 2), FAILED, ""),
         ((2, 2 + 0.5j), FAILED, ""),
-        ((2, 2 + 3j), FAILED, suite.TWICE),
-        ((2, 1), FAILED, suite.TWICE),
-        ((1, "no"), FAILED, f"{suite.TWICE}: raised ValueError: no"),
+        ((2, 2 + 3j), FAILED, verdicts.TWICE),
+        ((2, 1), FAILED, verdicts.TWICE),
+        ((1, "no"), FAILED, f"{verdicts.TWICE}: raised ValueError: no"),
     ],
 )
 def test_two_answers_are_one_up_to_the_tolerance_and_no_further(answers, status, reason, dtype):

@@ -8,7 +8,7 @@ import pytest
 from golden import GOLDEN
 
 from fedref.conformance import naming, suite
-from fedref.judge import errata
+from fedref.judge import errata, verdicts
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 F = torch.nn.functional
@@ -103,8 +103,8 @@ def report_of(backend, cases):
 
 
 def test_a_plain_loss_passes():
-    assert {r.status for r in report_of(maml(gradient_of(loss), loss), META)} == {suite.PASSED}
-    assert {r.status for r in report_of(fedavg(plainly), CLIENT)} == {suite.PASSED}
+    assert {r.status for r in report_of(maml(gradient_of(loss), loss), META)} == {verdicts.PASSED}
+    assert {r.status for r in report_of(fedavg(plainly), CLIENT)} == {verdicts.PASSED}
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's on create_graph=True

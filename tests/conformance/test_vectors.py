@@ -14,7 +14,8 @@ from golden import CASES, GOLDEN
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
-from fedref.conformance import suite, vectors
+from fedref.conformance import vectors
+from fedref.judge import verdicts
 from fedref.judge.compare import compare, difference
 from fedref.judge.errata import MISTAKES
 from reproduce.vectors import cases, conventions, files, make
@@ -136,7 +137,9 @@ def test_a_convention_is_what_shows_at_kinks():
     for name, case in GOLDEN.items():
         assert case.convention == ("-kink-" in name)
         kinds = {MISTAKES[mistake].kind for mistake in case.catches}
-        assert not case.convention or ("convention" in kinds and suite.convention_remarks(case, {}))
+        assert not case.convention or (
+            "convention" in kinds and verdicts.convention_remarks(case, {})
+        )
 
 
 def test_witnesses_agree_and_tolerances_are_the_measured_condition():
@@ -235,7 +238,7 @@ def test_the_script_writes_the_columns_of_libraries_and_keeps_those_of_other_ver
 
 
 def test_libraries_that_a_remark_names_have_that_slope():
-    """What `suite.LIBRARIES` says of functions, in the rows of the table that measure them."""
+    """What `verdicts.LIBRARIES` says of functions, in the rows of the table that measure them."""
     table = conventions.read_table(conventions.README.read_text("utf-8"))
     rows = [*conventions.ROWS]
     says = {

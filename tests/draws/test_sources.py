@@ -10,6 +10,7 @@ from fedref.conformance import suite
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.draws import sources
 from fedref.draws.sources import NumPySource
+from fedref.judge import verdicts
 from fedref.models.batch import Batch
 from fedref.sampling import stream
 from fedref.strategies import Problem
@@ -31,7 +32,7 @@ def test_rounds_are_the_specification_s(name):
     for trace in (draw_trace(name, seed) for seed in DRAWS):
         for backend in (LOOP, STACK):
             graded = suite.grade_drawn(suite.InProcess(backend), trace.case(), "float64")
-            assert graded is None or graded.result.status == suite.PASSED, graded
+            assert graded is None or graded.result.status == verdicts.PASSED, graded
             counted += graded is not None
         assert [part for part, r in checks.check_invariance(trace).items() if not r.ok] == []
     assert counted > 2  # the specification has FedOpt's servers with weights n_k alone
@@ -46,7 +47,7 @@ def test_all_that_is_drawn_for_backends_is_answered(call):
                 suite.InProcess(LOOP), sources.draw_case(source, call, name), "float64"
             )
             statuses += [graded.result.status] if graded else []
-        assert set(statuses) == {suite.PASSED}
+        assert set(statuses) == {verdicts.PASSED}
 
 
 @pytest.mark.parametrize("family", sources.FAMILIES)

@@ -11,6 +11,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import read_text
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.conformance.backends import NAMES
+from fedref.judge import verdicts
 from fedref.lab.commands.console import show_progress
 
 
@@ -111,8 +112,8 @@ def conformance(
         left = {result.case for result in rest}
         text = report.report_text(rest, [c for c in cases if c.name in left], results)
         print(*expected, text, sep="\n")
-    failed = any(result.status == suite.FAILED for result in rest)
-    return int(failed or not any(result.status == suite.PASSED for result in results))
+    failed = any(result.status == verdicts.FAILED for result in rest)
+    return int(failed or not any(result.status == verdicts.PASSED for result in results))
 
 
 def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
