@@ -9,8 +9,8 @@
 
 Runs → cells.csv → pages, by these modules: runs (experiments, and all contact with the runner),
 quantities (what is read off a run), cells, claims (the rule that judges them), pages, pictures, and
-writing (numbers as text). speed and peers beside them are commands of their own: `python -m
-reproduce.speed`, `python -m reproduce.peers`.
+writing (numbers as text). It is the repository's tool: `python -m reproduce NAME` from a clone; speed
+and peers beside it are `python -m reproduce.speed` and `python -m reproduce.peers`.
 """
 
 import json
@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import fedref
 from fedref.boundary.files import claim_folder, write_atomically
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import Run
@@ -27,17 +26,11 @@ from reproduce.claims import decide_claims
 from reproduce.runs import read_spec, report_names
 from reproduce.writing import duration, write_csv
 
-__all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
+__all__ = ["RESULTS", "read_spec", "report_names", "reproduce", "title_of"]
 Message = Callable[[str], None]
 #: The file that says that a folder of quick runs may be removed.
 MARK = ".fedref-quick"
-
-
-def default_out() -> Path:
-    """Return reproduce/results: of the checkout, or under the current folder if installed."""
-    root = Path(__file__).resolve().parent
-    installed = root.is_relative_to(Path(fedref.__file__).resolve().parent)
-    return (Path("reproduce") if installed else root) / "results"
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def title_of(name: str) -> str:
@@ -87,7 +80,7 @@ def reproduce(
             failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
         else:
             write_atomically(out / "claims.md", pages.make_claims(out).encode())
-            if out == default_out():
+            if out == RESULTS:
                 write_first_screen(out)
     return failed
 

@@ -65,18 +65,18 @@ def play(table: dict, **how) -> results.Run:
     return execute(experiment(table), **how)
 
 
-def main(*words) -> int:
+def main(*words, command=commands.main) -> int:
     """Run the command in this process; return its exit code."""
     try:
-        return commands.main([str(word) for word in words])
+        return command([str(word) for word in words])
     except SystemExit as error:
         return int(error.code or 0)
 
 
-def refused(capsys, *words) -> str:
+def refused(capsys, *words, command=commands.main) -> str:
     """Assert that the command prints one line of error and has exit code 2; return the line."""
     capsys.readouterr()
-    code = main(*words)
+    code = main(*words, command=command)
     out, err = capsys.readouterr()
     assert (code, out) == (2, ""), err
     assert err.startswith("fedref: error: "), err

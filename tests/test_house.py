@@ -23,7 +23,7 @@ REFERENCE = [
     "spec", "boundary", "models", "judge", "sampling", "algorithm", "algorithms", "rounds", "draws",
     "strategies", "checks", "conformance", "proofs", "teach",
 ]  # fmt: skip
-FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "reproduce", "commands"]
+FLOORS = [*REFERENCE, "datasets", "plots", "experiments", "flower", "commands", "reproduce"]
 #: What of the reference needs more than NumPy: drawn cases, pictures, pages, pytest's options, tensors.
 NEEDS_MORE = ("fedref.strategies", "fedref.conformance.drawn", "fedref.draws.shrinking",
               "fedref.boundary.style", "fedref.teach", "fedref.conformance.plugin",
@@ -47,11 +47,17 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(source: str, modules: object) -> set[str]:
-    """Return the modules of `modules` that a source imports at any place, functions included."""
-    found = set()
+def imported_modules(source: str, modules: object, own: str = "") -> set[str]:
+    """Return the modules of `modules` that a source imports at any place, functions included.
+
+    Where it calls `import_module`, a text in it that names a module counts: in full, below fedref, or below
+    `own`, the module that it is of.
+    """
+    found, follows = set(), "import_module(" in source
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
+        if follows and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value, f"fedref.{node.value}", f"{own}.{node.value}"}
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -82,13 +88,16 @@ MODULES = {
 
 
 def read_graph() -> dict[str, set[str]]:
-    return {name: imported_modules(p.read_text("utf-8"), MODULES) for name, p in MODULES.items()}
+    texts = {name: path.read_text("utf-8") for name, path in MODULES.items()}
+    return {name: imported_modules(text, MODULES, name) for name, text in texts.items()}
 
 
 def test_imports_are_read():
     source = "import fedref.a\ndef f():\n    from fedref.b import c, D\n    from numpy import e\n"
     modules = {"fedref.a", "fedref.b", "fedref.b.c"}
     assert imported_modules(source, modules) == {"fedref.a", "fedref.b.c", "fedref.b"}
+    later = "NAMES = 'b', 'c', 'numpy'\nimport_module(f'fedref.b.{name}')\n"
+    assert imported_modules(later, modules, "fedref.b") == {"fedref.b", "fedref.b.c"}
     graph = {"fedref.a.x": {"fedref.b", "fedref.a.y"}, "fedref": {"fedref.b"}}
     assert arrows_of(graph) == {("a", "b"): ["fedref.a.x"]}
 
@@ -112,6 +121,21 @@ def test_no_arrow_goes_up_or_in_a_circle_and_there_are_few():
         name: {other for other in others if other not in packages or not name.startswith(other)}
         for name, others in graph.items()
     }).prepare()  # fmt: skip
+
+
+def test_the_reference_opens_the_lab_at_the_front_door_alone():
+    """`fedref.run`, `fedref.load_run` and `python -m fedref`, for users; nothing is loaded by its path."""
+    lab = {
+        name: {other for other in others if other.startswith("fedref.lab")}
+        for name, others in read_graph().items()
+        if not name.startswith(("fedref.lab", "reproduce"))
+    }
+    assert {name: others for name, others in lab.items() if others} == {
+        "fedref": {"fedref.lab", "fedref.lab.experiments.run", "fedref.lab.experiments.results"},
+        "fedref.__main__": {"fedref.lab.commands"},
+    }
+    texts = {name: path.read_text("utf-8") for name, path in MODULES.items()}
+    assert [name for name, text in texts.items() if "spec_from_file_location" in text] == []
 
 
 def test_the_reference_imports_with_numpy_alone():

@@ -54,10 +54,10 @@ RUNS |= {name: {**TWO, "model": f'name = "{name}"'} for name in ("svm", "binary-
 RUNS["cnn"] = {**DIGITS, **CNN}
 
 
-def fedref(directory: Path, *words: str) -> None:
-    """Run the command there; its output is only shown where it fails."""
+def run(directory: Path, *words: str) -> None:
+    """Run `python -m WORDS` there; its output is only shown where it fails."""
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-m", "fedref", *words]
+    command = [sys.executable, "-m", *words]
     done = subprocess.run(command, cwd=directory, env=here, capture_output=True, text=True)
     if done.returncode not in (0, 3):  # 3: an algorithm diverged
         raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
@@ -68,10 +68,10 @@ def keep(directory: Path) -> None:
     directory.mkdir(parents=True)
     for name, values in RUNS.items():
         (directory / f"{name}.toml").write_text(DOCUMENT.format(**values), encoding="utf-8")
-        fedref(directory, "run", f"{name}.toml", "--out", name)
-    fedref(directory, "run", "--out", "run")
+        run(directory, "fedref", "run", f"{name}.toml", "--out", name)
+    run(directory, "fedref", "run", "--out", "run")
     if os.environ.get("FEDREF_DATA"):
-        fedref(directory, "reproduce", "all", "--quick", "--out", "quick/results")
+        run(directory, "reproduce", "all", "--quick", "--out", "quick/results")
 
 
 def hashes(root: Path) -> dict[str, str]:

@@ -3,11 +3,9 @@
 import pytest
 from dataset_files import real
 
-from fedref.lab.commands.reproduce import import_reproduce
 from reproduce import pages, runs
 
 __all__ = ["real"]
-import_reproduce()
 
 TINY = """\
 title = "Tiny"

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from fedref.lab.experiments.unit import units
-from reproduce import default_out, pages
+from reproduce import RESULTS, pages
 from reproduce.cells import data_of, derive_cells, fits, read_cells
 from reproduce.claims import claims_of, decide_claims
 from reproduce.quantities import CHOICES, QUANTITIES
 from reproduce.runs import PAPERS, compose_experiments, read_spec, report_names
 
-RESULTS = default_out()
 NAMES = report_names()
 SPECS = {name: read_spec(name) for name in NAMES}
 CELLS = {name: read_cells(RESULTS / name / "cells.csv") for name in NAMES}

@@ -6,12 +6,12 @@ import pytest
 
 from fedref.boundary.errors import ConfigError
 from fedref.judge import errata
-from reproduce import default_out
+from reproduce import RESULTS
 from reproduce.peers import mistakes, situations
 from reproduce.peers import scoreboard as peers
 from reproduce.peers.measure import largest_difference
 
-FOLDER = default_out().parent / "peers"
+FOLDER = RESULTS.parent / "peers"
 ADAPTERS = sorted((FOLDER / "adapters").glob("*.py"))
 #: What an adapter would need to fetch or build a project.
 FETCHING = "subprocess|urllib|http|socket|requests|pip|git|shutil|tarfile"

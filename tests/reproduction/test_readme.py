@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fedref.boundary.errors import ConfigError
-from reproduce import default_out
+from reproduce import RESULTS
 from reproduce.cells import read_cells
 from reproduce.claims import verdict_words
 from reproduce.pages import fill_verdicts, make_readme, read_headlines
 from reproduce.pictures import BY_OUR_SIZE, COLOUR, colour_of, margins_beyond
 
-OUT = default_out()
+OUT = RESULTS
 README = (OUT.parent / "README.md").read_text("utf-8")
 FINAL = "τ = 10, α = 0.01 | Per-FedAvg (HF)"
 NUMBER = r"\d+\.\d+(?: ± \d+\.\d+)?"

@@ -1,13 +1,17 @@
-"""`fedref reproduce`: what is run, what is gone on with, what is refused, and what is written."""
+"""`python -m reproduce`: what is run, what is gone on with, what is refused, and what is written."""
 
 import csv
 import re
+from functools import partial
 
 import pytest
-from running import main, refused
+import running
 
 from reproduce import runs
+from reproduce.__main__ import main as command
 from reproduce.cells import read_cells
+
+main, refused = partial(running.main, command=command), partial(running.refused, command=command)
 
 
 def edit_tiny(old, new):
@@ -16,7 +20,7 @@ def edit_tiny(old, new):
 
 
 def test_it_runs_writes_and_goes_on(tiny, capsys):
-    assert main("reproduce", "tiny", "--out", tiny, "--workers", 1) == 0
+    assert main("tiny", "--out", tiny, "--workers", 1) == 0
     page, cells = tiny / "tiny" / "README.md", tiny / "tiny" / "cells.csv"
     found, place = read_cells(cells), ("Digits", "")
     keys = [("FedProx", "accuracy"), ("FedAvg", "accuracy"), ("FedAvg", "before adaptation")]
@@ -37,14 +41,14 @@ def test_it_runs_writes_and_goes_on(tiny, capsys):
     # the same again runs nothing: the runs' files stay; the page is made anew
     before = {p: p.stat().st_mtime_ns for p in (tiny.parent / "runs").rglob("*.ckpt")}
     page.unlink()
-    assert main("reproduce", "tiny", "--out", tiny) == 0
+    assert main("tiny", "--out", tiny) == 0
     assert before
     assert before == {p: p.stat().st_mtime_ns for p in (tiny.parent / "runs").rglob("*.ckpt")}
     assert page.read_text() == text
 
     # another experiment in the same place is refused, in one line
     edit_tiny("lr = 0.1", "lr = 0.3")
-    line = refused(capsys, "reproduce", "tiny", "--out", tiny)
+    line = refused(capsys, "tiny", "--out", tiny)
     assert "runs/tiny/one already holds a run" in line
 
 
@@ -52,7 +56,7 @@ def test_quick_runs_begin_anew_and_fail_by_direction(tiny, capsys):
     folder = tiny.parent / "runs" / "tiny-quick"
     folder.mkdir(parents=True)
     (folder / "thesis.txt").write_text("mine")
-    words = ["reproduce", "tiny", "--quick", "--out", tiny, "--workers", 1]
+    words = ["tiny", "--quick", "--out", tiny, "--workers", 1]
     assert "holds files that fedref did not write" in refused(capsys, *words)
     (folder / "thesis.txt").unlink()  # and nothing else is there
     (folder / ".fedref-quick").touch()
@@ -74,7 +78,7 @@ def test_quick_runs_begin_anew_and_fail_by_direction(tiny, capsys):
 def test_what_cannot_be_run_is_one_line(words, message, tiny, monkeypatch, capsys):
     monkeypatch.delenv("FEDREF_DATA", raising=False)
     edit_tiny('data = "digits"', 'data = "vehicle"')
-    assert message in refused(capsys, "reproduce", *words.split(), "--out", tiny)
+    assert message in refused(capsys, *words.split(), "--out", tiny)
     assert not tiny.parent.exists()
 
 
@@ -100,7 +104,7 @@ def test_a_run_has_the_values_of_those_that_it_is_from():
 def test_each_report_runs_at_its_smallest(name, real, tmp_path):
     out = tmp_path / "results"
     words = ["--quick", "--data-dir", real, "--workers", 1]  # pytest runs two reports side by side
-    assert main("reproduce", name, *words, "--out", out) == 0
+    assert main(name, *words, "--out", out) == 0
     folder = tmp_path / "runs" / f"{name}-quick" / "results"
     page = (folder / "README.md").read_text()
     assert "{" not in page.replace("{k", "")

@@ -37,20 +37,24 @@ COMMANDS = {
     "flower": f"{PACKAGE}.flower run an experiment over Flower: rows stay with the clients",
     "flower write": f"{PACKAGE}.flower:write write the app's folder, the nodes' parts and a README",
     "flower check": f"{PACKAGE}.flower:check print what a node would tell a server of its part",
-    "reproduce": f"{PACKAGE}.reproduce:reproduce repeat the papers' experiments and compare the numbers",
     "cite": f"{PACKAGE}.cite:cite print the papers behind algorithms or a run as BibTeX",
 }
 DESCRIPTION = """\
 The reference implementation of personalised and heterogeneous federated learning:
-FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL."""
+FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL, SCAFFOLD, FedDyn, FedOpt, FedNova, pFedMe."""
+
+Parse = Callable[[Sequence[str]], Callable[[], Any]]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Wrong input gives one line on standard error and exit code 2."""
+def main(argv: Sequence[str] | None = None, parser: Parse | None = None) -> int:
+    """Run one command. Wrong input gives one line on standard error and exit code 2.
+
+    parser : words → the call of a command (default: of `fedref`'s).
+    """
     os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
     try:
         with standard_streams(), signals_raise():
-            return parse(sys.argv[1:] if argv is None else argv)() or 0
+            return (parser or parse)(sys.argv[1:] if argv is None else argv)() or 0
     except FedrefError as error:
         say(f"error: {error}")
     except RecursionError:

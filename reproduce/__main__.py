@@ -1,12 +1,16 @@
-"""`fedref reproduce`: the papers' experiments, from data to tables and pictures."""
+"""`python -m reproduce`, from a clone: the papers' experiments, from data to tables and pictures."""
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import reproduce as package
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, seeds_of
+from fedref.lab import commands
+from fedref.lab.commands.command_line import call_of
 from fedref.lab.commands.console import say
 
 
@@ -25,14 +29,14 @@ def reproduce(
     list : list what can be reproduced
     quick : a few rounds, one seed, and the direction of the main claims only
     seeds : these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the report's file)
-    out : results (default: reproduce/results of the checkout, else of the current folder)
+    out : results (default: reproduce/results of the clone)
     workers : processes that work on a run
 
     examples
-      fedref reproduce --list
-      fedref reproduce fedprox                         needs no data
-      fedref reproduce per-fedavg --data-dir ~/data --seeds 0:5 --out more-seeds/results
-      fedref reproduce all --quick                     minutes instead of hours: directions only
+      python -m reproduce --list
+      python -m reproduce fedprox                      needs no data
+      python -m reproduce per-fedavg --data-dir ~/data --seeds 0:5 --out more-seeds/results
+      python -m reproduce all --quick                  minutes instead of hours: directions only
 
     To resume an interrupted report, give the same command again. Results are in DIR/NAME/ (README.md,
     cells.csv, runs.csv, pictures); claims.md in DIR sums them up. The runs are in runs/NAME/ beside DIR:
@@ -40,9 +44,6 @@ def reproduce(
 
     exit code: 0 all went well; 1 a claim of --quick has not its direction; 2 wrong input, or data are missing
     """
-    import_reproduce()
-    import reproduce as package  # it imports matplotlib, which is slow to import
-
     known = package.report_names()
     if list:
         for name in known:
@@ -52,7 +53,7 @@ def reproduce(
         raise ConfigError(f"nothing to reproduce: give a NAME of {', '.join(known)}, or all")
     failed = package.reproduce(
         known if "all" in reports else [*dict.fromkeys(reports)],
-        out or package.default_out(),
+        out or package.RESULTS,
         quick=quick,
         seeds=None if seeds is None else seeds_of(seeds),
         data_dir=data_dir,
@@ -64,17 +65,10 @@ def reproduce(
     return 1 if failed else 0
 
 
-def import_reproduce() -> None:
-    """Import the package `reproduce`: in a checkout it is beside fedref, in a wheel inside it."""
-    if "reproduce" in sys.modules:
-        return
-    package = Path(__file__).resolve().parents[2]
-    inside = package / "_reproduce"
-    folder = inside if inside.is_dir() else package.parent / "reproduce"
-    spec = spec_from_file_location(
-        "reproduce", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["reproduce"] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["reproduce"])
+def main(words: Sequence[str]) -> int:
+    """Run the reports that these words name. Wrong input gives one line and exit code 2."""
+    return commands.main(words, partial(call_of, reproduce, "python -m reproduce"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
