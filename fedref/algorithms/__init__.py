@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "pfedme": PFedMe,
 }
 
-#: What each hyperparameter means; one name means the same in every algorithm.
+#: What each hyperparameter means; but for MEANINGS, one name means the same in every algorithm.
 HYPERPARAMETERS: dict[str, str] = {
     "weighting": "how the server weights clients: samples (n_k) or uniform (FedMAML: a sum, always)",
     "drop": "drop stragglers (true) or take their partial work (false)",
@@ -73,5 +73,13 @@ HYPERPARAMETERS: dict[str, str] = {
     "tau": "τ of FedAdagrad, FedYogi and FedAdam: larger is less adaptive",
     "momentum": "β, FedAvgM's momentum",
 }
+#: Where algorithms understand one name differently: name → algorithm → what it is there. Variants of an
+#: algorithm share its meaning, as do all that are not named.
+MEANINGS: dict[str, dict[str, str]] = {
+    "alpha": {"feddyn": "the regulariser's weight", "apfl-deng": "the own model's weight"},
+    "beta": {"per-fedavg": "the local step size", "pfedme": "how far the server follows the mean"},
+    "lam": {"pfedme": "the envelope's weight", "apfl": "how much old importance counts"},
+    "mu": {"apfl": "the weight of the importances' penalty"},
+}
 
-__all__ = ["ALGORITHMS", "HYPERPARAMETERS"]
+__all__ = ["ALGORITHMS", "HYPERPARAMETERS", "MEANINGS"]

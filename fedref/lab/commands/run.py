@@ -252,9 +252,7 @@ def keys_help() -> str:
              initial_indent="  ", subsequent_indent=" " * 22)
         for name, entry in KEYS.items() if name not in FLAGS
     ]  # fmt: skip
-    lines.append(
-        "  and split.KEY, model.KEY, data.KEY, algorithms.NAME.KEY, sweep.KEY=[VALUE, ...]"
-    )
+    lines.append("  and split.KEY, model.KEY, data.KEY, ALGORITHM.KEY, sweep.KEY=[VALUE, ...]")
     return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])
 
 

@@ -5,11 +5,12 @@ a value to a key. `leaves` brings each to one form, and `assign` makes them one 
 
     rounds               one of the experiment's own values
     data.name            a value in a table; data, split and model alone are their names
-    algorithms.apfl.mu   a hyperparameter of one algorithm
+    apfl.mu              a hyperparameter of one algorithm; or algorithms.apfl.mu
     mu                   the same hyperparameter in every algorithm that has it
 """
 
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +20,13 @@ from hashlib import sha256
 from importlib.resources import files
 from itertools import chain, product
 from pathlib import Path
+from shlex import quote as quote_word
 from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 
 from fedref.algorithm import Algorithm, AnyAlgorithm
-from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS, MEANINGS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import open_regular_only
 from fedref.boundary.values import (
@@ -197,7 +199,12 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
     else:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
         words = [*chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
-        pairs = [(names.importable_name(x).rpartition(":")[2].rpartition(".")[2], x) for x in words]
+        places = [names.importable_name(x) for x in words]
+        labels = [place.rpartition(":")[2].rpartition(".")[2] for place in places]
+        pairs = [
+            (place if ":" in place and labels.count(label) > 1 else label, x)
+            for label, place, x in zip(labels, places, words)
+        ]
     chosen, values = dict[str, Any](), list[tuple[str, Any]]()
     for label, one in pairs:
         if isinstance(one, Algorithm):
@@ -289,6 +296,8 @@ def assign(table: dict[str, Any], key: str, value: Any) -> None:
         table[head][rest] = value
     elif head == "algorithms" and label in table[head]:
         table[head][label][name] = value
+    elif (label := label_of(key, table)) is not None:
+        table["algorithms"][label][key.rpartition(".")[2]] = value
     elif key not in schema(Experiment):
         for values in tables_with(key, table):
             values[key] = one_number(key, value)
@@ -296,6 +305,12 @@ def assign(table: dict[str, Any], key: str, value: Any) -> None:
         table.pop(EXCLUSIVE.get(key, ""), None)
         is_word = key == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
         table[key] = seeds_of(str(value)) if is_word else one_number(key, value)
+
+
+def label_of(key: str, table: Table) -> str | None:
+    """Return the label of LABEL.KEY, whose dashes have become underscores."""
+    label = key.rpartition(".")[0]
+    return next((one for one in table["algorithms"] if spell_key(one, "_") == label), None)
 
 
 def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
@@ -328,7 +343,8 @@ def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
         raise ConfigError(f"no algorithm of this run {takes}")
     head, _, rest = key.partition(".")
     if rest and head not in TABLES:
-        raise ConfigError(unknown("table", spell_key(head), map(spell_key, TABLES)))
+        tables = {*map(spell_key, TABLES), *entries}
+        raise ConfigError(unknown("table or algorithm of this run", spell_key(head), tables))
     if head == "algorithms" and rest.partition(".")[0] not in entries:
         raise ConfigError(unknown("algorithm of this run", rest.partition(".")[0], entries))
     tables = {f"algorithms.{label}": known for label, known in entries.items()}
@@ -520,7 +536,35 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
             f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
         )
     with naming(what if isinstance(what, str | Path) else ""):
-        return experiment_of(base.items(), [*settings, ("data", given.get("data"))])
+        experiment = experiment_of(base.items(), [*settings, ("data", given.get("data"))])
+    refuse_two_meanings(experiment, settings)
+    return experiment
+
+
+def refuse_two_meanings(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> None:
+    """Refuse a setting of all algorithms, as --alpha, that two of them understand differently."""
+    for key, value in chain(*(leaves(str(key), value) for key, value in settings)):
+        name = spell_key(canonical_key(key).removeprefix("sweep."), "_")
+        algorithms = experiment.algorithms.items()
+        kinds = {label: type(one) for label, one in algorithms if name in used_entries(type(one))}
+        meanings = {meaning_of(name, kind) for kind in kinds.values()} - {None}
+        if name in schema(Experiment) or len(meanings) < 2:
+            continue
+        swept, word = "sweep." * key.startswith("sweep."), json.dumps(value, separators=(",", ":"))
+        words = [quote_word(f"{swept}{label}.{with_dashes(name)}={word}") for label in kinds]
+        raise ConfigError(
+            f"{with_dashes(name)} means different things to {', '.join(kinds)}; expected it for those that "
+            f"you mean: --set {' --set '.join(words)}"
+        )
+
+
+def meaning_of(name: str, cls: type[Any]) -> str | None:
+    """Return what a hyperparameter is to a built-in algorithm; None to one's own, whose author knows it."""
+    for one, meaning in MEANINGS.get(name, {}).items():
+        if issubclass(cls, ALGORITHMS[one]):
+            return meaning
+    built_in = any(name in schema(base) for base in cls.__mro__ if base in ALGORITHMS.values())
+    return "" if built_in else None
 
 
 def built_in_table(data: Any = None) -> dict[str, Any]:
@@ -593,9 +637,10 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
         return experiment_of((values_of(experiment) | {"sweep": None}).items(), point.items())
 
 
-def depends_on(label: str, algorithm: AnyAlgorithm, key: str) -> bool:
-    """Return whether an algorithm depends on a swept key."""
-    if key.startswith("algorithms."):
-        return key.rpartition(".")[0] == f"algorithms.{label}"
+def depends_on(label: str, algorithm: AnyAlgorithm, key: str, labels: Iterable[str]) -> bool:
+    """Return whether an algorithm depends on a swept key. labels : those of all algorithms."""
+    where = key.rpartition(".")[0]
+    if key.startswith("algorithms.") or where in labels:
+        return where in (label, f"algorithms.{label}")
     known = schema(Experiment).keys() | used_entries(type(algorithm))
     return "." in key or key.replace("-", "_") in known

@@ -1,5 +1,6 @@
 """An experiment as data: what is filled in and changed, and that it is written back exactly."""
 
+import re
 import tomllib
 from dataclasses import fields, replace
 
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from running import TINY, algorithms, document, experiment
 
 from fedref import ConfigError
-from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS, MEANINGS
 from fedref.boundary.values import literal
 from fedref.lab.datasets.rules import RULES
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import known_labels, make_model
+from fedref.lab.experiments.unit import units
 from fedref.models import CNN, MODELS, BinaryLogistic, LinearSVM
 from fedref.rounds.federation import Source
 
@@ -99,6 +101,59 @@ def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
     known = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
     assert known == set(HYPERPARAMETERS)
     assert not known & {f.name for f in fields(Experiment)}  # or a flag would mean two things
+
+
+@pytest.mark.parametrize(
+    ("names", "setting", "lines"),
+    [
+        ("per-fedavg feddyn apfl-deng", ("alpha", 0.05),
+         "--set per-fedavg.alpha=0.05 --set feddyn.alpha=0.05 --set apfl-deng.alpha=0.05"),
+        ("fedmeta-maml per-fedavg-fo fedavg", ("beta", 1),
+         "--set fedmeta-maml.beta=1 --set per-fedavg-fo.beta=1"),
+        ("pfedme fedcurv", ("lam", 0.5), "--set pfedme.lam=0.5 --set fedcurv.lam=0.5"),
+        ("fedprox apfl", ("sweep.mu", [0.1, 1]),
+         "--set 'sweep.fedprox.mu=[0.1,1]' --set 'sweep.apfl.mu=[0.1,1]'"),
+        ("all", ("mu", 0.1), "--set fedprox.mu=0.1 --set apfl.mu=0.1"),
+        ("fedref.spec:feddyn per-fedavg", ("alpha", 1), "--set feddyn.alpha=1 --set per-fedavg.alpha=1"),
+    ],
+)  # fmt: skip
+def test_a_setting_with_two_meanings_is_refused_with_the_lines_to_paste(names, setting, lines):
+    with pytest.raises(ConfigError) as error:
+        config.compose(names.split(), [setting])
+    assert str(error.value).endswith(f"; expected it for those that you mean: {lines}")
+    words = [
+        word.removeprefix("--set ") for word in re.split(" (?=--set )", lines.replace("'", ""))
+    ]
+    made = config.compose(
+        names.split(), [(k, literal(x)) for k, x in (w.split("=") for w in words)]
+    )
+    for label in () if made.sweep else (word.partition(".")[0] for word in words):
+        assert getattr(made.algorithms[label], setting[0]) == setting[1]
+    assert list(made.sweep) == [word.partition("=")[0][6:] for word in words if made.sweep]
+
+
+def test_a_setting_applies_where_it_means_the_same_and_in_files_as_before():
+    made = config.compose(
+        ["per-fedavg", "per-fedavg-hf", "fedavg-update", "fedmeta-sgd"], [("alpha", 0.3)]
+    )
+    assert {one.alpha for one in made.algorithms.values()} == {0.3}
+    table = document(algorithms=algorithms("per-fedavg", "feddyn"), alpha=0.3)
+    assert {one.alpha for one in config.compose(table, []).algorithms.values()} == {0.3}
+    for name, meanings in MEANINGS.items():
+        assert all(hasattr(ALGORITHMS[label], name) for label in meanings)
+
+
+def test_a_sweep_of_one_algorithm_leaves_the_others_alone():
+    how = {"sweep.per-fedavg.alpha": [0.1, 0.2], "rounds": 0}
+    made = config.compose(["per-fedavg", "feddyn"], how.items())
+    titles = [unit.title for unit in units(made)]
+    assert titles == [
+        "per-fedavg (per-fedavg.alpha=0.1)",
+        "feddyn",
+        "per-fedavg (per-fedavg.alpha=0.2)",
+    ]
+    with pytest.raises(ConfigError, match="unknown table or algorithm of this run 'apfl'"):
+        config.compose(["feddyn"], [("apfl.mu", 1)])
 
 
 def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
