@@ -139,6 +139,14 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     usual_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
+    #: Whether its functions take leading axes of clients. A class says so of itself, `class Mine(FedAvg,
+    #: stacks=True)`; what does not is looked at as it works, and tested client by client.
+    stacks: ClassVar[bool] = False
+
+    def __init_subclass__(cls, stacks: bool = False) -> None:
+        super().__init_subclass__()
+        cls.stacks = stacks
+
     def __post_init__(self) -> None:
         check_fields(self)
         try:

@@ -201,7 +201,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
+class APFL(Algorithm[ServerState, ServerState, Local, ClientState], stacks=True):
     """A shared w_S, held in place by its importance F, and an m_k and a w_k for each client."""
 
     lr: float = 0.05

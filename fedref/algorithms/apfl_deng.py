@@ -67,7 +67,7 @@ class Local(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
+class APFLDeng(Algorithm[Server, Server, Local, ClientState], stacks=True):
     """SGD on the global model and, in the same step, on the client's own through the mixture."""
 
     weighting: str = "uniform"

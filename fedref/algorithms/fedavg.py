@@ -63,7 +63,7 @@ def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> 
 
 
 @dataclass(frozen=True)
-class FedAvg(Algorithm[Server, Server, Array, None]):
+class FedAvg(Algorithm[Server, Server, Array, None], stacks=True):
     """Clients take E epochs, or τ steps, of SGD; the server averages."""
 
     lr: float = 0.05
@@ -76,7 +76,7 @@ class FedAvg(Algorithm[Server, Server, Array, None]):
 
 
 @dataclass(frozen=True)
-class FedAvgUpdate(FedAvg):
+class FedAvgUpdate(FedAvg, stacks=True):
     """FedAvg *with update*: trained as FedAvg, tested after one step of size α (or a few)."""
 
     alpha: float = 0.1
@@ -93,14 +93,14 @@ class FedAvgUpdate(FedAvg):
 
 
 @dataclass(frozen=True)
-class FedAvgMeta(FedAvgUpdate):
+class FedAvgMeta(FedAvgUpdate, stacks=True):
     """FedAvg(Meta): FedAvg with update, fine-tuned on the support set of an episode."""
 
     adapts_on: ClassVar[str | None] = "S"
 
 
 @dataclass(frozen=True)
-class Centralised(Algorithm[Server, Server, Array, None]):
+class Centralised(Algorithm[Server, Server, Array, None], stacks=True):
     """Mini-batch SGD on the pooled, re-shuffled data."""
 
     lr: float = 0.05

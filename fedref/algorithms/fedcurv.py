@@ -107,7 +107,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
+class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState], stacks=True):
     """SGD with a penalty that pulls towards the others' last solutions, by Fisher information."""
 
     lr: float = 0.05

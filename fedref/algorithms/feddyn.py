@@ -85,7 +85,7 @@ class Local(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedDyn(Algorithm[DynServer, Server, Local, ClientState]):
+class FedDyn(Algorithm[DynServer, Server, Local, ClientState], stacks=True):
     """SGD on the dynamically regularised loss; only θ travels."""
 
     weighting: str = "uniform"

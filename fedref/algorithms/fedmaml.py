@@ -105,7 +105,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
+class FedMAML(Algorithm[MetaState, MetaState, Upload, None], stacks=True):
     """Clients adapt in several steps; the server sums their meta-gradients."""
 
     alpha: float = 0.1

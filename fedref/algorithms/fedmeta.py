@@ -174,7 +174,7 @@ class MetaServer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MAML(Algorithm[MetaServer, Learner, Local, None]):
+class MAML(Algorithm[MetaServer, Learner, Local, None], stacks=True):
     """FedMeta with MAML: a client sends the meta-gradient of an episode."""
 
     weighting: str = "uniform"
@@ -238,14 +238,14 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
 
 
 @dataclass(frozen=True)
-class FOMAML(MAML):
+class FOMAML(MAML, stacks=True):
     """MAML without its second-order term."""
 
     second_order: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
-class MetaSGD(MAML):
+class MetaSGD(MAML, stacks=True):
     """MAML that also learns a step size for every parameter."""
 
     def learner(self, w: Array) -> Learner:

@@ -66,7 +66,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedNova(Algorithm[Server, Server, Local, None]):
+class FedNova(Algorithm[Server, Server, Local, None], stacks=True):
     """FedAvg's clients, averaged per step."""
 
     drop: bool = False

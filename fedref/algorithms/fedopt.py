@@ -65,7 +65,7 @@ def adam(v: Array, delta: Array, beta2: float) -> Array:
 
 
 @dataclass(frozen=True)
-class AveragedClients(Algorithm[ServerState, Server, Array, None]):
+class AveragedClients(Algorithm[ServerState, Server, Array, None], stacks=True):
     """FedAvg's clients, for servers whose state holds more than w."""
 
     lr: float = 0.05
@@ -85,7 +85,7 @@ class FedOptServer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAdam(AveragedClients[FedOptServer]):
+class FedAdam(AveragedClients[FedOptServer], stacks=True):
     """FedAvg's clients, and a server that steps by Adam without bias correction."""
 
     server_lr: float = 0.1
@@ -109,14 +109,14 @@ class FedAdam(AveragedClients[FedOptServer]):
 
 
 @dataclass(frozen=True)
-class FedYogi(FedAdam):
+class FedYogi(FedAdam, stacks=True):
     """FedAdam with Yogi's v, which moves towards Δ² by (1 − β₂)Δ²."""
 
     second_moment = staticmethod(yogi)
 
 
 @dataclass(frozen=True)
-class FedAdagrad(FedAdam):
+class FedAdagrad(FedAdam, stacks=True):
     """FedAdam with Adagrad's v, which only grows."""
 
     beta1: float = 0.0
@@ -130,7 +130,7 @@ class MomentumServer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvgM(AveragedClients[MomentumServer]):
+class FedAvgM(AveragedClients[MomentumServer], stacks=True):
     """FedAvg with momentum on the server."""
 
     momentum: float = 0.9

@@ -125,7 +125,7 @@ class ProxSent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
+class FedProx(Algorithm[ProxServer, ProxSent, Array, None], stacks=True):
     """SGD on a client's loss plus a proximal term; the partial work of stragglers counts."""
 
     drop: bool = False

@@ -127,7 +127,7 @@ def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
 
 
 @dataclass(frozen=True)
-class PerFedAvg(Algorithm[Server, Server, Array, None]):
+class PerFedAvg(Algorithm[Server, Server, Array, None], stacks=True):
     """Per-FedAvg [per-fedavg alg.1] with the exact Hessian-vector product."""
 
     weighting: str = "uniform"
@@ -173,7 +173,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
 
 
 @dataclass(frozen=True)
-class PerFedAvgFO(PerFedAvg):
+class PerFedAvgFO(PerFedAvg, stacks=True):
     """Per-FedAvg, first order."""
 
     inner: ClassVar[tuple[str, ...]] = ("D",)
@@ -183,7 +183,7 @@ class PerFedAvgFO(PerFedAvg):
 
 
 @dataclass(frozen=True)
-class PerFedAvgHF(PerFedAvg):
+class PerFedAvgHF(PerFedAvg, stacks=True):
     """Per-FedAvg, Hessian free."""
 
     delta: float = 1e-3

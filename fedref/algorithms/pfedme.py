@@ -63,7 +63,7 @@ def envelope_gradient(w: Array, theta: Array, *, lam: float) -> Array:
 
 
 @dataclass(frozen=True)
-class PFedMe(Algorithm[Server, Server, Array, None]):
+class PFedMe(Algorithm[Server, Server, Array, None], stacks=True):
     """Clients step along the envelope's gradient and are tested with their θ̃."""
 
     weighting: str = "uniform"

@@ -92,7 +92,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
+class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState], stacks=True):
     """SGD with corrected gradients; twice as much travels as in FedAvg, both down and up."""
 
     weighting: str = "uniform"

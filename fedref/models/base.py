@@ -34,13 +34,20 @@ class Model(ABC):
 
     inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
     takes_complex : whether `loss` and `grad` take complex w, so that complex steps check them.
+    stacks : whether all take leading axes of clients. A class says so of itself, `class Mine(MLP,
+    stacks=True)`; what does not is examined before a run.
     features : how many a sample has. l2 : the weight of the L2 term in `loss` and `grad`.
     """
 
     inputs: ClassVar[str] = "numbers"
     takes_complex: ClassVar[bool] = True
+    stacks: ClassVar[bool] = False
     features: Any
     l2: float = 0.0
+
+    def __init_subclass__(cls, stacks: bool = False) -> None:
+        super().__init_subclass__()
+        cls.stacks = stacks
 
     @property
     @abstractmethod

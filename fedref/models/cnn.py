@@ -36,7 +36,7 @@ class Activations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CNN(base.SoftmaxLogits):
+class CNN(base.SoftmaxLogits, stacks=True):
     """[convolution – φ – 2×2 pool] × len(channels), dense – φ, dense,  ℓ = −log softmax(z_L)_y.
 
     image : (H, W) or (H, W, c); channels : c_out of each convolution; kernel : k, for k×k windows;

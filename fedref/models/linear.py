@@ -6,7 +6,7 @@ from fedref.models import base
 from fedref.models.numerics import Array
 
 
-class LinearLogit(base.FromLogits):
+class LinearLogit(base.FromLogits, stacks=True):
     """z = xᵀθ + b. Layout: θ (features, 1), then b (1,) unless `bias=False`. Starts at zero."""
 
     features: int

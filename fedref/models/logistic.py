@@ -12,7 +12,7 @@ from fedref.models.numerics import Array
 
 
 @dataclass(frozen=True)
-class BinaryLogistic(LinearLogit):
+class BinaryLogistic(LinearLogit, stacks=True):
     """z = xᵀθ + b,  ℓ = −y log σ(z) − (1−y) log(1−σ(z)) = log(1+e^(∓z)),  y ∈ {1, 0}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
@@ -60,7 +60,7 @@ class BinaryLogistic(LinearLogit):
 
 
 @dataclass(frozen=True)
-class Logistic(base.SoftmaxLogits):
+class Logistic(base.SoftmaxLogits, stacks=True):
     """Z = XW + b,  ℓ = −log softmax(z)_y,  y ∈ {0, ..., classes−1}.
 
     Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.

@@ -50,7 +50,7 @@ class Activations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LSTM(base.SoftmaxLogits):
+class LSTM(base.SoftmaxLogits, stacks=True):
     """Embedding, an LSTM layer for each width in `hidden`, dense layer,  ℓ = −log softmax(z)_y.
 
     X : (..., B, length) whole numbers, 0 to vocabulary − 1; the code `vocabulary` is padding.

@@ -15,7 +15,7 @@ from fedref.models.numerics import Array
 
 
 @dataclass(frozen=True)
-class MLP(base.SoftmaxLogits):
+class MLP(base.SoftmaxLogits, stacks=True):
     """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
     hidden : widths of the hidden layers; activation φ : "elu" (α = 1), "relu" or "tanh".

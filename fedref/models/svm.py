@@ -11,7 +11,7 @@ from fedref.models.numerics import Array, positive_part
 
 
 @dataclass(frozen=True)
-class LinearSVM(LinearLogit):
+class LinearSVM(LinearLogit, stacks=True):
     """z = xᵀθ + b,  m = 1 − yz,  ℓ = max(0, m) or, with `squared`, max(0, m)²,  y ∈ {−1, +1}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.

@@ -159,8 +159,7 @@ def evaluate_clients(
             D = federation.batch(np.stack(rows), dtype)
         elif own[0] is None:
             return algorithm.personalised_params(model, sent, None, None)
-        stacks = type(algorithm).__module__.startswith("fedref.")
-        if stacks and not hasattr(algorithm, "generator"):
+        if algorithm.stacks:
             state = None if own[0] is None else stack_shared(own)
             return algorithm.personalised_params(model, sent, state, D)
         batches = [None if D is None else Batch(D.X[i], D.y[i]) for i in range(len(own))]

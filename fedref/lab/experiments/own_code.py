@@ -42,8 +42,8 @@ class OwnCodeError(FedrefError):
 
 
 def is_own(thing: Any) -> bool:
-    """Return whether an algorithm or a model is not fedref's own."""
-    return not type(thing).__module__.startswith("fedref.")
+    """Return whether an algorithm or a model does not say that it works for several clients at once."""
+    return not thing.stacks
 
 
 def name_of(thing: Any) -> str:

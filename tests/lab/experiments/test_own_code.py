@@ -1,5 +1,6 @@
 """An algorithm or a model of somebody's own is never silently wrong: the right numbers, or one clear line."""
 
+import types
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,9 @@ from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.errors import FedrefError
+from fedref.lab.experiments import own_code
 from fedref.lab.experiments.progress import Progress
-from fedref.models import BinaryLogistic
+from fedref.models import MLP, BinaryLogistic
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y, CLIENT = (X.sum(1) > 0).astype(int), np.repeat(["a", "b", "c"], 20)
@@ -206,3 +208,16 @@ def test_what_the_first_round_decides_holds_when_the_run_is_resumed(here):
         fedref.run(**how, out="parts", progress=Progress(round=stop))
     fedref.run(**how, out="parts")
     assert contents(here / "whole") == contents(here / "parts")
+
+
+@pytest.mark.parametrize("base", [FedAvg, MLP])
+def test_a_class_says_itself_that_it_works_for_several_clients(base):
+    """Whatever its module is called, and whatever it derives from."""
+    derived = type("Derived", (base,), {"__module__": "fedref.algorithms.mine"})
+    stacked = types.new_class("Stacked", (base,), {"stacks": True})
+    given = (3, (2,), 4) if base is MLP else ()
+    assert [own_code.is_own(cls(*given)) for cls in (base, derived, stacked)] == [
+        False,
+        True,
+        False,
+    ]
