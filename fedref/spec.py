@@ -959,7 +959,8 @@ def dual(y, xs, slope):
             "the function of a gradient uses the variable of another gradient around it"
         )
     b = sum(slope(j, x) for j, x in enumerate(xs) if isinstance(x, Dual))
-    return seeds.popitem()[1].like(y, np.broadcast_to(b, (*np.shape(y), b.shape[-1])))
+    shape = *np.shape(y), b.shape[-1]
+    return seeds.popitem()[1].like(y, b if b.shape == shape else np.broadcast_to(b, shape))
 
 
 #: What differentiates in the place of dual numbers: fedref/judge/tape.py, in runs, at any x.size.
@@ -985,7 +986,7 @@ def elementwise_rule(f, slopes):
     def rule(*xs):
         us = [value(x) for x in xs]
         y = f(*us)
-        each = [np.expand_dims(x, -1) for x in (y, *us)]
+        each = [np.asarray(x)[..., None] for x in (y, *us)]
         return dual(y, xs, lambda j, x: slopes[j](*each) * x.b)
 
     return rule
