@@ -63,11 +63,11 @@ WIDER = float(np.finfo(np.float32).eps / np.finfo(float).eps)  # bounds of float
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
 
-def relative_error(got: Any, expected: Any) -> float:
-    """max|got − expected| / max|expected|; the absolute error where expected is all zero."""
-    if np.shape(got) != np.shape(expected):
-        raise ValueError(f"shapes differ: got {np.shape(got)}, expected {np.shape(expected)}")
-    return difference(got, expected)
+def relative_error(x: Any, right: Any) -> float:
+    """max|x − right| / max|right|; the absolute error where `right` is all zero."""
+    if np.shape(x) != np.shape(right):
+        raise ValueError(f"shapes differ: got {np.shape(x)}, expected {np.shape(right)}")
+    return difference(x, right)
 
 
 def error_with_cancellation(
@@ -849,11 +849,11 @@ def _renumber(trace: Any) -> Any:
     return trace._replace(X=trace.X[order], y=trace.y[order], offsets=offsets, plans=tuple(plans))
 
 
-def check_limit(one: Any, other: Any, trace: Any, bound: float = BOUND) -> Report:
+def check_limit(a: Any, b: Any, trace: Any, bound: float = BOUND) -> Report:
     """Check that two algorithms, such as FedProx with μ = 0 and FedAvg, end each round with the same w.
 
     trace : a `strategies.Trace`, whose own algorithm only says which batches a step takes.
     """
-    runs = [trace._replace(algorithm=algorithm).run(False) for algorithm in (one, other)]
+    runs = [trace._replace(algorithm=algorithm).run(False) for algorithm in (a, b)]
     first = (tuple(next(tree.leaves(state.server)) for state in both) for both in zip(*runs))
     return Report(_error_of_states(trace.w, first), bound=bound)

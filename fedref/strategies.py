@@ -131,16 +131,16 @@ def hyperparameters(cls: type[AnyAlgorithm]) -> Strategy:
     return drawn(sources.draw_hyperparameters, cls)
 
 
-def algorithms(*names: str | type[AnyAlgorithm], **fixed: Any) -> Strategy:
+def algorithms(*names: str | type[AnyAlgorithm], **values: Any) -> Strategy:
     """Draw an algorithm (names or classes; default: all of fedref's) with hyperparameters drawn.
 
-    fixed : hyperparameters that are given, as in `algorithms("fedprox", mu=0.0)`.
+    values : hyperparameters that are given, as in `algorithms("fedprox", mu=0.0)`.
     """
     for name in names:
         if isinstance(name, str) and name not in ALGORITHMS:
             raise ConfigError(unknown("algorithm", name, ALGORITHMS))
     kinds = st.sampled_from(names or [*ALGORITHMS])
-    return kinds.flatmap(lambda kind: drawn(sources.draw_algorithm, kind, **fixed))
+    return kinds.flatmap(lambda kind: drawn(sources.draw_algorithm, kind, **values))
 
 
 def federations(model: Model, clients: int = 3, most: int = 3, test: int = 1) -> Strategy:

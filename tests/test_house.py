@@ -8,7 +8,9 @@ arrow is one room that imports another at least once, at any place, functions in
 import ast
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,18 @@ def test_the_reference_imports_with_numpy_alone():
     absent = "scipy hypothesis matplotlib tqdm pooch tomli_w threadpoolctl torch pytest"
     code = f"import sys\nsys.modules.update(dict.fromkeys({absent.split()}))\nimport {', '.join(rooms)}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_one_name_is_one_thing():
+    """No function hides the module of its name, and of a file's name there are two at most."""
+    for name, path in MODULES.items():
+        if path.name == "__init__.py" and name.startswith("fedref"):
+            package = import_module(name)
+            below = [x.rpartition(".")[2] for x in MODULES if x.rpartition(".")[0] == name]
+            hidden = [x for x in below if callable(getattr(package, x, None))]
+            assert hidden == [], name
+    times = Counter(path.name for name, path in MODULES.items() if "adapters" not in name)
+    assert {name for name, n in times.items() if n > 2} <= {"__init__.py", "__main__.py"}
 
 
 def test_the_top_level_is_what_it_should_be():

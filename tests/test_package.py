@@ -98,6 +98,39 @@ def test_public_names_keep_their_parameters():
     assert gone == set(), "public names have gone or changed: see fedref/README.md, What is public"
 
 
+#: Pronouns, prepositions and participles, which are no names. (`out` stands for the option --out.)
+NO_NAME = re.compile(
+    "about|above|after|against|all|any|at|before|below|by|done|drawn|each|every|for|found|from|given|got|here|how|"
+    "in|into|its?|kept|known|last|left|made|mine|of|off|on|ones?|others?|own|same|seen|shown|some|such|taken|that|"
+    "their|them|then|there|these|this|those|to|under|until|up|what|when|where|which|who|why|with|within|without|"
+    r"yours|[a-z]+ed|[a-z]+ing"
+)
+#: What ends like a participle and is none.
+NOUNS = (
+    "centralised",
+    "embedding",
+    "mixing",
+    "padding",
+    "sampling",
+    "seed",
+    "squared",
+    "weighting",
+)
+
+
+def test_public_names_are_no_participles_prepositions_or_pronouns():
+    words = {
+        word
+        for line in signatures()
+        for word in re.findall(
+            r"[\w.]+(?=\(|:|$)|(?<=[(, *])\w+(?=[=,)])", line.partition("):")[0] + ")"
+        )
+    }
+    names = {word.rpartition(".")[2] for word in words}
+    assert {"run", "D", "weighting", "measure"} <= names
+    assert {x for x in names if NO_NAME.fullmatch(x.lower())} <= {*NOUNS, "Sampling"}
+
+
 def test_help_lists_modules_and_settings():
     overview, of_run = pydoc.render_doc(fedref), pydoc.render_doc(fedref.run)
     for name in ("run", "Batch", *(m for m in fedref.MODULES if m not in INTERNAL)):

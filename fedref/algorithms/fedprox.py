@@ -103,11 +103,11 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
     return Dissimilarity(float(np.sqrt(mean_square / square)), variance)
 
 
-def adapt_mu(mu: float, falls: int, before: float, loss: float) -> tuple[float, int]:
-    """(μ, consecutive falls) after the loss went from `before` to `loss`."""
-    if loss > before:
+def adapt_mu(mu: float, falls: int, last_loss: float, loss: float) -> tuple[float, int]:
+    """(μ, consecutive falls) after the loss went from `last_loss` to `loss`."""
+    if loss > last_loss:
         return mu + 0.1, 0  # [fedprox μ] μ = μ + 0.1
-    falls = falls + 1 if loss < before else 0
+    falls = falls + 1 if loss < last_loss else 0
     # [fedprox μ] μ = max(μ − 0.1, 0)
     return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)
 

@@ -54,8 +54,8 @@ Table = Mapping[str, Any]
 #: The key that is a table's name: data = "mnist" means data.name = "mnist".
 NAME_KEYS = {"data": "name", "split": "rule", "model": "name"}
 TABLES = (*NAME_KEYS, "algorithms", "sweep")
-#: Other words for a key; `what` is the first argument of `fedref.run`.
-ALIASES = {"seed": "seeds", "algorithm": "algorithms", "what": "algorithms"}
+#: Other words for a key; `experiment` is the first argument of `fedref.run`.
+ALIASES = {"seed": "seeds", "algorithm": "algorithms", "experiment": "algorithms"}
 ALIASES |= {head: f"{head}.{name}" for head, name in NAME_KEYS.items()}
 #: Of these two only one has a value.
 EXCLUSIVE = {"epochs": "steps", "steps": "epochs"}
@@ -520,7 +520,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
         or isinstance(what, list | Algorithm)
         or (isinstance(what, str) and what in ALGORITHMS)
     ):
-        what, settings = None, [("what", what), *settings]
+        what, settings = None, [("experiment", what), *settings]
     if isinstance(rule := given.get("split"), str) and rule.endswith(".json"):
         given["data"] = data_of_manifest(rule, given.get("data"))
     if isinstance(what, Experiment):

@@ -145,16 +145,16 @@ class Run(NamedTuple):
 
     # -- rows and tables
 
-    def rows(self, of: str = "metrics", titled: bool = False) -> Iterator[Row]:
+    def rows(self, file: str = "metrics", titles: bool = False) -> Iterator[Row]:
         """Yield the rows of metrics.csv, or of clients.csv, which can be millions.
 
-        titled : with the columns `title` and `diverged`, which pictures need.
+        titles : with the columns `title` and `diverged`, which pictures need.
         """
         for unit, record in zip(self.units, self.records):
             place = unit.columns
-            if titled:
+            if titles:
                 place |= {"title": unit.title, "diverged": record.status == "diverged"}
-            if of == "metrics":
+            if file == "metrics":
                 yield from (place | row for row in record.rows)
                 continue
             for t, scores in zip(record.rounds, record.scores):
@@ -168,11 +168,11 @@ class Run(NamedTuple):
                             **dict(zip(scores._fields, values)),
                         }
 
-    def columns(self, of: str = "metrics") -> list[str]:
+    def columns(self, file: str = "metrics") -> list[str]:
         """Return the columns of metrics.csv or clients.csv; first those of the unit and the round."""
         swept = (name for unit in self.units for name in unit.columns if name.startswith("sweep."))
-        always = facts.CLIENTS if of == "clients" else [*facts.MEANS, *facts.SUMS]
-        rows = self.rows() if of == "metrics" else ()  # all clients have the same
+        always = facts.CLIENTS if file == "clients" else [*facts.MEANS, *facts.SUMS]
+        rows = self.rows() if file == "metrics" else ()  # all clients have the same
         return tables.order_columns(rows, ["algorithm", *swept, "seed", "round", *always])
 
     @property
@@ -185,9 +185,9 @@ class Run(NamedTuple):
         """The columns of clients.csv by name, each (rows,)."""
         return tables.columns_of(self.rows("clients"), self.columns("clients"))
 
-    def table(self, of: str = "metrics") -> Table:
+    def table(self, file: str = "metrics") -> Table:
         """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`."""
-        return tables.columns_of(self.rows(of, titled=True), self.columns(of))
+        return tables.columns_of(self.rows(file, titles=True), self.columns(file))
 
     def summary(
         self,
@@ -216,21 +216,23 @@ class Run(NamedTuple):
             rows.append(row | {"title": title})
         return Summary(rows, score, columns, best, digits)
 
-    def best(self, by: str = "validation") -> "Run":
+    def best(self, measure: str = "validation") -> "Run":
         """Return the results of each algorithm at its best point of the sweep alone, after the last round.
 
-        by : "validation", the rows that `split.validation` keeps for it, or any column of metrics.csv.
+        measure : "validation", the rows that `split.validation` keeps for it, or any column of metrics.csv.
         What is reported of the point are test rows, on which it was not chosen.
 
         >>> run.best().summary("final").to_latex()  # doctest: +SKIP
         """
         table = self.table()
-        column = VALIDATION[score_of(table).column] if by == "validation" else by
+        column = VALIDATION[score_of(table).column] if measure == "validation" else measure
         if column not in table:
+            if column not in facts.COLUMNS:
+                known = {*table} - {*facts.PLACE, "title", "diverged"}
+                raise ConfigError(unknown("column", measure, known))
             hint = ": --set split.validation=0.1 gives each client rows to choose by"
-            known = {*table} - {*facts.PLACE, "title", "diverged"}
-            missing = f"there are no values of {column}" + hint * by.startswith("validation")
-            raise ConfigError(missing if column in facts.COLUMNS else unknown("column", by, known))
+            hint = hint if measure.startswith("validation") else ""
+            raise ConfigError(f"there are no values of {column}{hint}")
         sign, chosen = -1 if "loss" in column else 1, dict[str, tuple[float, str]]()
         for title, seeds in tables.group_rows(table).items():
             last = sign * np.mean([tables.extremes(rows, column)[2] for rows in seeds.values()])
@@ -244,20 +246,20 @@ class Run(NamedTuple):
         return self._replace(units=[u for u, _ in pairs], records=[r for _, r in pairs])
 
     def compare(
-        self, one: str, other: str | None = None, *, run: "Run | None" = None, column: str = "final"
+        self, a: str, b: str | None = None, *, run: "Run | None" = None, column: str = "final"
     ) -> Difference:
         """Return the paired difference of two algorithms: same seeds, so the same cohorts and batches.
 
-        one, other : labels, or titles as "per-fedavg (alpha=0.1)". run : the run that holds `other`
-        (None: this one; other=None: the same label). column : of summary.csv.
+        a, b : labels, or titles as "per-fedavg (alpha=0.1)". run : the run that holds `b`
+        (None: this one; b=None: the same label). column : of summary.csv.
         """
         second = run or self
         if data_of(self.experiment) != data_of(second.experiment):
             raise ConfigError("the runs have different data or splits, expected the same in both")
         score = score_of(self.table())
-        numbers = self.series(one, column, score), second.series(other or one, column, score)
+        numbers = self.series(a, column, score), second.series(b or a, column, score)
         scale = facts.SUMMARY[column.removesuffix("_clients")].scale or score.scale
-        return paired_difference(*numbers, f"{one} − {other or one}, {column}", scale)
+        return paired_difference(*numbers, f"{a} − {b or a}, {column}", scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
         """Return seed → the number in a column of summary.csv, of a label or a title."""

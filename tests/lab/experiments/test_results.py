@@ -70,9 +70,9 @@ def test_a_point_is_chosen_by_validation_and_reported_with_its_test_value():
     best = run.best()
     assert [unit.title for unit in best.units] == ["fedavg"] * 3 + ["fedprox (mu=1.0)"] * 3
     assert best.summary()[1]["final"] == pytest.approx(0.6)
-    assert run.best(by="accuracy").units[-1].title == "fedprox (mu=2.0)"
+    assert run.best("accuracy").units[-1].title == "fedprox (mu=2.0)"
     least = min(run.summary()[1:], key=lambda row: row["validation_loss"])["title"]
-    assert run.best(by="validation_loss").units[-1].title == least
+    assert run.best("validation_loss").units[-1].title == least
     text = "Chosen by validation (90.00 ± 0.00): fedprox (mu=1.0), with test 60.00 ± 0.00."
     assert text in str(run)
     assert "of many points is no result" in str(run)
