@@ -641,9 +641,9 @@ def check_rounds(
     loss of which an algorithm that watches it is told after each round (`Objective`).
     A client is a `spec.Client`: k, n (its rows), data, steps, steps_per_epoch, draws, straggler. The
     server's weights are `spec.sample_weights` or `spec.uniform_weights`, as the algorithm's `weighting`
-    says; both count a client as often as it was drawn. Drawn are 1 to 3 rounds of 1 to 3 of N = 3 clients,
+    says; both count a client as often as it was drawn. Drawn are 1 to 3 rounds of some of N = 1 to 3 clients,
     each of 1 to 6 rows, some drawn twice or straggling, batches with a short last one, and models of every
-    family. Of a trace of your own, N is f.N.
+    family. A loop that needs N reads f.N, which a failing case shrinks with all else.
     trace : the rounds, a `strategies.Trace`. By default `draws` of them are drawn, and the report is of
     the smallest that fails: `where` says what differs, and shows all inputs (this needs Hypothesis).
     Draws in which the generator comes to a kink do not count; if none counts, the report fails.
@@ -684,7 +684,7 @@ def check_rounds(
         return counts and report is not None and not report.ok
 
     def draw(source: RandomSource) -> Trace:
-        return draw_trace(source, algorithm, draw_model(source), (3,), 3)
+        return draw_trace(source, algorithm, draw_model(source))
 
     failing = smallest(drawn(draw), fails, draws)
     if failing is None and counted:

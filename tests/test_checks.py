@@ -210,6 +210,14 @@ def test_right_rounds_pass_and_too_few_states_do_not():
     assert "too few states" in report.where
 
 
+@pytest.mark.parametrize(("N", "offsets"), [(1, "[0, 1]"), (2, "[0, 1, 2]"), (3, "[0, 1, 2, 3]")])
+def test_a_failure_is_shrunk_to_the_fewest_clients_that_show_it(N, offsets):
+    def mine(f, w, rounds):
+        return (w + (f.N >= N) for w in fedavg(f, w, rounds))
+
+    assert f"offsets=array({offsets})" in checks.check_rounds(FedAvg(lr=0.5), mine).where
+
+
 @pytest.mark.parametrize("place", [slice(None), slice(1)])
 def test_nan_in_a_derivative_fails(place):
     def with_nan(x):
