@@ -8,7 +8,7 @@ differ.
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
 from time import monotonic
@@ -16,12 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import naming, report, suite, vectors
 from fedref.conformance.suite import grade_drawn
-from fedref.draws import serialise
 from fedref.draws.shrinking import TimeIsUp, drawn, smallest  # says if Hypothesis is missing
 from fedref.draws.sources import SUBJECTS, NumPySource, draw_case
 from fedref.judge import Case, answer, evidence, trace, verdicts
@@ -32,8 +30,8 @@ from fedref.sampling import stream
 # isort: split
 from hypothesis import reject
 
-#: Functions take turns: their shares of the draws, and those of rounds, which have the most to show.
-SHARES_OF_DRAWS = (0.05, 0.1), (0.15, 0.4), (0.8, 0.5)
+#: Functions and algorithms take turns: up to which share of its draws each comes in a turn.
+TURNS = 0.05, 0.25, 1.0
 #: For how many seconds a failure is made smaller.
 SHRINK = 2.0
 #: What explains a failure must explain at least two larger draws. So many are looked at, at most, until so
@@ -45,45 +43,40 @@ def search(
     backend: suite.Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64",
     until: float = inf, note: Callable[[str, verdicts.Result], None] = lambda call, result: None,
 ) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
-    """Yield for each function (its name, how many cases counted, the smallest that fails).
+    """Yield ("round fedavg", how many cases counted, the smallest that fails) for each that is offered.
 
-    A function's draws are shared out over its algorithms. The search ends at the first failure, and when
-    `monotonic()` is `until`. note : is told of each case that counts.
+    draws : so many for each. The search ends at the first failure, and when `monotonic()` is `until`.
+    note : is told of each case that counts.
     """
     counted = Counter[str]()
-    for turn, shares in enumerate(SHARES_OF_DRAWS):
+    for turn, (before, after) in enumerate(pairwise((0.0, *TURNS))):
         for call, names in SUBJECTS.items():
 
-            def fails(case: Case, call: str = call) -> bool:
+            def fails(case: Case) -> bool:
                 if monotonic() > until:
                     raise TimeIsUp
                 graded = grade_drawn(backend, case, dtype)
                 if graded is None:
                     reject()
-                counted[call] += 1
-                note(call, graded.result)
+                counted[subject_of(case)] += 1
+                note(case.call, graded.result)
                 return bool(graded.result.status == verdicts.FAILED)
 
             chosen = [name for name in names if only in f"{name} {call}"]
             for name in chosen if backend.offers(call) else ():
-                part = share_of(name) if call == "round" else 1 / len(chosen)
-                n = ceil(shares[call == "round"] * draws * part)
-                start, key = seed * len(SHARES_OF_DRAWS) + turn, f"fedref {call} {name}".encode()
+                n = ceil(after * draws) - ceil(before * draws)
+                start, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
                 case = smallest(drawn(draw_case, call, name), fails, n, start, key, SHRINK)
                 if case is not None:
-                    yield call, counted[call], conclude(backend, case, name, dtype, until)
+                    failure = conclude(backend, case, name, dtype, until)
+                    yield subject_of(case), counted[subject_of(case)], failure
                     return
-    for call, count in counted.items():
-        yield call, count, None
+    for subject, count in counted.items():
+        yield subject, count, None
 
 
-def share_of(name: str) -> float:
-    """Return how much of the draws an algorithm's rounds have: 2 % for each hyperparameter.
-
-    Twice that if clients keep something, which shows only in a client that comes back.
-    """
-    it = ALGORITHMS[name]()
-    return len(fields(it)) / (50 if serialise.template_of(it).client_state is None else 25)
+def subject_of(case: Case) -> str:
+    return f"{case.call} {case.algorithm}".strip()
 
 
 def conclude(

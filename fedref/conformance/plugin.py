@@ -14,5 +14,5 @@ def pytest_addoption(parser: Any) -> None:
     add("--fedref-dtype", default="float64", choices=("float64", "float32"))
     add("--fedref-timeout", type=float, default=60.0, help="seconds a case")
     add("--fedref-limit", type=float, default=600.0, help="seconds that all cases may take")
-    add("--fedref-random", type=int, default=0, help="cases drawn for each function, too")
+    add("--fedref-random", type=int, default=0, help="cases drawn for each")
     add("--fedref-seed", type=int, default=0, help="draw other cases")

@@ -38,7 +38,7 @@ def conformance(
     only : cases with this text in their tag, call, algorithm or name
     quick : a few cases alone, which catch 97 % of each function's known mistakes
     dtype : dtype of all arrays
-    random : draw so many cases for each function instead, and show the smallest that fails
+    random : draw so many cases for each function and algorithm instead, and show the smallest that fails
     seed : draw other cases
     save : write that case as FILE.npz, and as a pytest function in FILE.py
     json : print the report as JSON; its last line can be cited
