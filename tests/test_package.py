@@ -98,11 +98,11 @@ def test_public_names_keep_their_parameters():
     assert gone == set(), "public names have gone or changed: see fedref/README.md, What is public"
 
 
-#: Pronouns, prepositions and participles, which are no names. (`out` stands for the option --out.)
+#: Pronouns, prepositions and participles, which are no names. (`what` and `out` are words of `fedref run`, too.)
 NO_NAME = re.compile(
     "about|above|after|against|all|any|at|before|below|by|done|drawn|each|every|for|found|from|given|got|here|how|"
     "in|into|its?|kept|known|last|left|made|mine|of|off|on|ones?|others?|own|same|seen|shown|some|such|taken|that|"
-    "their|them|then|there|these|this|those|to|under|until|up|what|when|where|which|who|why|with|within|without|"
+    "their|them|then|there|these|this|those|to|under|until|up|when|where|which|who|why|with|within|without|"
     r"yours|[a-z]+ed|[a-z]+ing"
 )
 #: What ends like a participle and is none.

@@ -1,11 +1,10 @@
 """One schema of values: read from the fields of a dataclass or the parameters of a function.
 
-A name, a type and a default say most. A dataclass may add class variables for some of its fields, and a
-function annotates its parameters:
+A name, a type and a default say most, and the docstring what it means: "workers : processes". A dataclass
+may add class variables for some of its fields, and a function annotates its parameters:
 
     bounds    the least and the greatest number    workers: Annotated[int, Bounds(1)] = 1
     choices   the words that it may hold           kind: Literal["curves", "bars"] = "curves"
-    meanings  a line for the user                  in the docstring: "workers : processes"
 
 From this follow the keys of TOML files, the flags, `--help`, `--print-config`, and every message about a
 wrong value: where it stands, what it is, and what would be right.
@@ -146,9 +145,17 @@ def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry
     return Entry(name, typing.get_origin(hint) or hint, default, **more)
 
 
+#: A line of a docstring that explains a value, and those indented below it.
+MEANING = r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\s*\Z)"
+
+
 def read_schema(of: Any) -> dict[str, Entry]:
     """Return what the fields of a dataclass, or the parameters of a function, may be."""
     hints = typing.get_type_hints(of, include_extras=True)
+    meanings = dict[str, str]()
+    for one in reversed(of.__mro__) if isinstance(of, type) else [of]:
+        found = re.findall(MEANING, one.__doc__ or "", re.M)
+        meanings |= {name: " ".join(text.split()) for name, text in found}
     cls: Any = of
     if isinstance(of, type):
         return {
@@ -156,19 +163,14 @@ def read_schema(of: Any) -> dict[str, Entry]:
                 f.name, hints[f.name], f.default,
                 bounds=Bounds(*(declaration(of, "bounds", f.name) or getattr(of, "usual_bounds", ()))),
                 words=tuple(declaration(of, "choices", f.name)),
-                meaning=declaration(of, "meanings", f.name) or "",
+                meaning=meanings.get(f.name, ""),
             )
             for f in fields(cls) if f.init
         }  # fmt: skip
-    meanings = dict(
-        re.findall(
-            r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\Z)", of.__doc__ or "", re.M
-        )
-    )
     return {
         name: entry_of(
             name, hints.get(name, Any), MISSING if p.default is p.empty else p.default,
-            meaning=" ".join(meanings.get(name, "").split()),
+            meaning=meanings.get(name, ""),
         )
         for name, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD
     }  # fmt: skip

@@ -5,7 +5,7 @@ Positional parameters are arguments, keyword parameters are options, and a bool 
 the first other heading ("examples", "columns", ...) stands below the options, unchanged. A parameter whose
 default is a dataclass has an option for each field. `settings` of a function names further options by
 group; `below` is a function that returns more text for the end. A command without a function is a group:
-its text is the GROUP of its module, and a list of the commands below it.
+its text is its module's docstring, and a list of the commands below it.
 """
 
 import argparse
@@ -108,7 +108,8 @@ def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -
         raise ConfigError(
             f"{unknown('command', rest[0], [x for x in below if x[0] != '-'])} (see `{prog} --help`)"
         )
-    about, _, more = (import_module(module).GROUP if module else description).partition("\n\n")
+    text = import_module(module).__doc__ or "" if module else description
+    about, _, more = text.partition("\n\n")
     return partial(
         print, f"usage: {prog} COMMAND ...", fill(" ".join(about.split()), HELP_WIDTH),
         "\n".join([

@@ -1,4 +1,21 @@
-"""`fedref data`: lists, shows, downloads and splits data."""
+"""Data sets, their splits over clients, and manifests that anyone can replay.
+
+your own data
+  A file or a folder in the place of a data set's name, in one of these formats:
+  .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
+               for a test part of your own test (n,), true for test rows
+  .csv, .tsv   a header; column y (or label, class, target); client and test if you
+               have them; every other column is a feature and holds numbers;
+               other names: --set data.label=outcome --set data.client=hospital
+  .json        LEAF's format: rows of numbers, windows of characters, or tweets
+  .svm         svmlight's text (LIBSVM's), also without a suffix as a9a
+  folder       of idx files or of LEAF files
+  Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
+  table of both is printed and kept in the split's manifest. Other numbers are real
+  targets, for models of your own. Other arrays than these are refused, not ignored.
+  From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
+  with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,28 +33,10 @@ from fedref.lab.experiments import config
 from fedref.lab.experiments.loading import Loader
 from fedref.rounds.federation import Source
 
-GROUP = """\
-Data sets, their splits over clients, and manifests that anyone can replay.
-
-your own data
-  A file or a folder in the place of a data set's name, in one of these formats:
-  .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
-               for a test part of your own test (n,), true for test rows
-  .csv, .tsv   a header; column y (or label, class, target); client and test if you
-               have them; every other column is a feature and holds numbers;
-               other names: --set data.label=outcome --set data.client=hospital
-  .json        LEAF's format: rows of numbers, windows of characters, or tweets
-  .svm         svmlight's text (LIBSVM's), also without a suffix as a9a
-  folder       of idx files or of LEAF files
-  Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
-  table of both is printed and kept in the split's manifest. Other numbers are real
-  targets, for models of your own. Other arrays than these are refused, not ignored.
-  From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
-  with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
-
+__doc__ = f"""{__doc__}
 other formats become a .npz or .csv (with client=..., where rows have one)
+{recipes.all_of_them()}
 """
-GROUP += recipes.all_of_them() + "\n"
 NO_CLIENTS = """\
   no column or array client, which says whose row it is: another name is given by
   --set data.client=COLUMN, and --split iid (or `fedref data rules`) divides the rows"""

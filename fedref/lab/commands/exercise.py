@@ -1,20 +1,4 @@
-"""`fedref exercise list | start NAME DIR | hunt [SEED] | check FILE ...`: what a student writes and finds."""
-
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import as_data_error, read_text, write_atomically
-from fedref.boundary.values import POSITIVE, Bounds
-from fedref.lab.commands.console import say
-from fedref.lab.experiments.results import write_csv
-from fedref.lab.experiments.run_directory import disk_errors
-
-GROUP = """\
-Nine exercises: a function of fedref/spec.py with one expression missing. And a hunt for a planted mistake.
+"""Nine exercises: a function of fedref/spec.py with one expression missing. And a hunt for a planted mistake.
 
 examples
   fedref exercise list                     all exercises, the easiest first
@@ -30,6 +14,19 @@ The files are made from fedref/spec.py. `check` never tells the solution. It nee
 pip install "fedref[teach]".
 exit code of check: 0 all are right; 1 one is wrong or not finished; 2 wrong input
 """
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import as_data_error, read_text, write_atomically
+from fedref.boundary.values import POSITIVE, Bounds
+from fedref.lab.commands.console import say
+from fedref.lab.experiments.results import write_csv
+from fedref.lab.experiments.run_directory import disk_errors
 
 WANTED = "a file that `fedref exercise start` wrote"
 #: The first line of a verdict, and those that are good.

@@ -1,15 +1,4 @@
-"""`fedref flower`: an experiment as a Flower app, for clients that keep their rows."""
-
-from pathlib import Path
-from typing import Annotated
-
-from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import Bounds
-from fedref.lab.experiments import config
-from fedref.lab.experiments.loading import Loader
-
-GROUP = """\
-Write an experiment as a Flower app: the same numbers as `fedref run`, with every client's rows and state
+"""Write an experiment as a Flower app: the same numbers as `fedref run`, with every client's rows and state
 on the node that holds them. Needs `fedref[flower]` to run.
 
 example
@@ -18,6 +7,14 @@ example
 A node's part is a .npz with the arrays X (n, p), y (n,), client (n,) and test (n,). The owner of real
 rows writes it with NumPy; `fedref flower check FILE` prints what the node would tell a server.
 """
+
+from pathlib import Path
+from typing import Annotated
+
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds
+from fedref.lab.experiments import config
+from fedref.lab.experiments.loading import Loader
 
 
 def write(

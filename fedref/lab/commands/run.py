@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from textwrap import fill, indent
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
@@ -36,7 +35,15 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class How:
-    """How the units of a run are completed, and what is told of it; no number depends on it."""
+    """How the units of a run are completed, and what is told of it; no number depends on it.
+
+    workers : processes that share the run
+    threads : threads for the clients of a round where the model is large (default: the processors,
+      divided by the workers); 1: none
+    checkpoint_every : seconds between checkpoints; 0: after every round
+    quiet : no progress, no table
+    json : one line of JSON per round on standard output
+    """
 
     data_dir: Path | None = None
     workers: Annotated[int, Bounds(1)] = 1
@@ -44,14 +51,6 @@ class How:
     checkpoint_every: Annotated[float, Bounds(0)] = 10.0
     quiet: bool = False
     json: bool = False
-    meanings: ClassVar[Mapping[str, str]] = {
-        "workers": "processes that share the run",
-        "threads": "threads for the clients of a round where the model is large (default: the "
-        "processors, divided by the workers); 1: none",
-        "checkpoint_every": "seconds between checkpoints; 0: after every round",
-        "quiet": "no progress, no table",
-        "json": "one line of JSON per round on standard output",
-    }
 
     @property
     def silent(self) -> bool:

@@ -54,8 +54,8 @@ Table = Mapping[str, Any]
 #: The key that is a table's name: data = "mnist" means data.name = "mnist".
 NAME_KEYS = {"data": "name", "split": "rule", "model": "name"}
 TABLES = (*NAME_KEYS, "algorithms", "sweep")
-#: Other words for a key; `experiment` is the first argument of `fedref.run`.
-ALIASES = {"seed": "seeds", "algorithm": "algorithms", "experiment": "algorithms"}
+#: Other words for a key; `what` is the first argument of `fedref.run`.
+ALIASES = {"seed": "seeds", "algorithm": "algorithms", "what": "algorithms"}
 ALIASES |= {head: f"{head}.{name}" for head, name in NAME_KEYS.items()}
 #: Of these two only one has a value.
 EXCLUSIVE = {"epochs": "steps", "steps": "epochs"}
@@ -67,7 +67,31 @@ USUAL_COHORT = 5
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that a run depends on. The tables are as in TOML, with underscores for dashes."""
+    """Everything that a run depends on. The tables are as in TOML, with underscores for dashes.
+
+    name : the name of the run directory, after the time
+    rounds : communication rounds T (or K)
+    clients_per_round : clients that take part in a round (default 5, or all if there are fewer)
+    epochs : local epochs E; or set steps (FedMeta, FedMAML: one episode)
+    steps : local steps τ, 10 if no epochs are set (centralised: always one epoch)
+    batch_size : rows of a mini-batch; 0: all local rows
+    sampling : how the cohort is drawn: uniform, or by-samples
+    stragglers : fraction of the cohort that does only part of the work
+    support : fraction of a client's rows in the support set (FedMeta, FedMAML)
+    seeds : seeds of start, cohorts and batches, one run each: 7, or 3,7, or 0:3 for 0, 1, 2
+    eval_every : rounds between evaluations (first and last are always evaluated)
+    clients_every : rounds between evaluations that clients.csv holds, beside the first and the last
+      (default: it holds all)
+    keep_parameters : rounds between states that parameters/ holds, beside the first and the last
+      (default: it holds none)
+    eval_train : also evaluate the training loss of every client
+    unseen : if > 0: train on 80 % of the clients only; 10 % are tested unseen and 10 % for validation,
+      adapting to this fraction of their rows
+    classes : the classes of the model: all, or own: each client's own, counted from 0 (k-way)
+    dissimilarity : log FedProx's B and the gradients' variance at evaluations
+    dtype : float64 or float32
+    on_failure : if a client raises an error: fail, or drop it and count it
+    """
 
     name: str = "run"
     rounds: Annotated[int, Bounds(0)] = 100
@@ -94,30 +118,6 @@ class Experiment:
     algorithms: Mapping[str, AnyAlgorithm] = field(default_factory=dict)  # by their labels
     sweep: Mapping[str, Any] = field(default_factory=dict)  # key → values
 
-    meanings: ClassVar[Mapping[str, str]] = {
-        "name": "the name of the run directory, after the time",
-        "rounds": "communication rounds T (or K)",
-        "clients_per_round": "clients that take part in a round (default 5, or all if there are fewer)",
-        "epochs": "local epochs E; or set steps (FedMeta, FedMAML: one episode)",
-        "steps": "local steps τ, 10 if no epochs are set (centralised: always one epoch)",
-        "batch_size": "rows of a mini-batch; 0: all local rows",
-        "sampling": "how the cohort is drawn: uniform, or by-samples",
-        "stragglers": "fraction of the cohort that does only part of the work",
-        "support": "fraction of a client's rows in the support set (FedMeta, FedMAML)",
-        "seeds": "seeds of start, cohorts and batches, one run each: 7, or 3,7, or 0:3 for 0, 1, 2",
-        "eval_every": "rounds between evaluations (first and last are always evaluated)",
-        "clients_every": "rounds between evaluations that clients.csv holds, beside the first and the "
-        "last (default: it holds all)",
-        "keep_parameters": "rounds between states that parameters/ holds, beside the first and the "
-        "last (default: it holds none)",
-        "eval_train": "also evaluate the training loss of every client",
-        "unseen": "if > 0: train on 80 % of the clients only; 10 % are tested unseen and 10 % for "
-        "validation, adapting to this fraction of their rows",
-        "classes": "the classes of the model: all, or own: each client's own, counted from 0 (k-way)",
-        "dissimilarity": "log FedProx's B and the gradients' variance at evaluations",
-        "dtype": "float64 or float32",
-        "on_failure": "if a client raises an error: fail, or drop it and count it",
-    }
     bounds: ClassVar[Mapping[str, Any]] = Sampling.bounds
     choices: ClassVar[Mapping[str, Any]] = Sampling.choices
 
@@ -520,7 +520,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
         or isinstance(what, list | Algorithm)
         or (isinstance(what, str) and what in ALGORITHMS)
     ):
-        what, settings = None, [("experiment", what), *settings]
+        what, settings = None, [("what", what), *settings]
     if isinstance(rule := given.get("split"), str) and rule.endswith(".json"):
         given["data"] = data_of_manifest(rule, given.get("data"))
     if isinstance(what, Experiment):

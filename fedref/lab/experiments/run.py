@@ -227,7 +227,7 @@ def execute(
 
 
 def run(
-    experiment: Any = None,
+    what: Any = None,
     data: Any = None,
     *,
     out: str | Path | None = None,
@@ -241,7 +241,7 @@ def run(
 ) -> Run:
     """Run an experiment as `fedref run` does: the same numbers, as arrays.
 
-    experiment : an experiment, a TOML file, a table like that of a file, one or several algorithms, or None
+    what : an experiment, a TOML file, a table like that of a file, one or several algorithms, or None
     for the built-in experiment on the digits. Wherever a table names an algorithm, a model or data, the
     class or the object itself may stand instead.
     data : a name, a path, (X, y) or (X, y, client), {client: (X, y)}, {"X": X, "y": y, ...}, a
@@ -269,7 +269,7 @@ def run(
         Entry(name, int, bounds=Bounds(1)).check(number)
     if not isinstance(out, str | Path | None):
         raise ConfigError(f"out is {quote(out)}, expected the path of a run directory")
-    experiment = compose(experiment, settings.items())
+    experiment = compose(what, settings.items())
     check_many(experiment, many)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")

@@ -23,7 +23,7 @@ from running import (
 
 import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.values import with_dashes
+from fedref.boundary.values import schema, with_dashes
 from fedref.lab.commands import COMMANDS
 from fedref.lab.commands import run as cli
 from fedref.lab.commands.run import listing
@@ -99,7 +99,7 @@ def test_help_says_every_option_and_command(capsys, monkeypatch):
         assert f"  {with_dashes(name)} " in shown or name in cli.FLAGS, name
     for name in (*ALGORITHMS, *KNOWN_MODELS):
         assert name in shown
-    assert keys <= Experiment.meanings.keys()
+    assert all(schema(Experiment)[key].meaning for key in keys)
     version = (
         rf"fedref {fedref.__version__}, Python 3\.\S+, NumPy {np.__version__}, BLAS .+ \(.*\)\n"
     )

@@ -78,7 +78,7 @@ def test_labels_may_be_given_in_every_way():
     for what in ("fedavg", ["fedavg"], FedAvg, FedAvg()):
         assert fedref.run(what, rounds=0).units[0].algorithm == FedAvg()
     for given, how, words in (
-        (["fedavg"], {"algorithm": "apfl"}, "both experiment and algorithm are given"),
+        (["fedavg"], {"algorithm": "apfl"}, "both what and algorithm are given"),
         ([], {"algorithm": ["fedavg", 3]}, "algorithm is 3, expected a table, or an algorithm's"),
         (["fedavg", (X, y)], {}, r'expected data=\(X, y, client\).*split="iid"'),
     ):

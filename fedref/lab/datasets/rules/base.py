@@ -21,9 +21,29 @@ Generator = np.random.Generator
 class Rule:
     """A split rule. Its fields are its parameters; None means that the value depends on the data.
 
-    help : the first line of the docstring, for users. meanings : explains the fields to users.
+    help : the first line of the docstring, for users.
     elsewhere : what other libraries do under this name. leftover : which rows are in no part.
     bounds, choices : the values that fields may have, see `fedref.boundary.values`.
+
+    scaling : features as none | unit (x / full scale) | standardise ((x − mean)/(std + 0.001)); default:
+      unit for images of bytes, none for other features
+    validation : share of each client's training rows that it is validated on, and never trained on; 0:
+      none
+    users : number of clients
+    pool : rows to split: all, or the published training part
+    train_fraction : fraction of each client's rows for training; a client with two rows or more has a
+      training row and a test row at least, a single row is for training
+    alpha : concentration: small is uneven, large is even
+    min_rows : least number of rows per client
+    shards : shards per client
+    of : another rule: shuffle the rows between its clients and keep their sizes; its parameters may be
+      given, too
+    classes : classes per client
+    base : least number of rows of each class that a client holds
+    sigma : width of the lognormal shares
+    mu : mean of log n
+    a : training rows per class, even; default: 196, or the most that fits
+    a_test : test rows per class, even; default: the most that fits
     """
 
     scaling: str | None = None
@@ -49,27 +69,6 @@ class Rule:
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "scaling": SCALINGS,
         "pool": ("all", "train"),
-    }
-    meanings: ClassVar[Mapping[str, str]] = {
-        "scaling": "features as none | unit (x / full scale) | standardise ((x − mean)/(std + "
-        "0.001)); default: unit for images of bytes, none for other features",
-        "validation": "share of each client's training rows that it is validated on, and never trained "
-        "on; 0: none",
-        "users": "number of clients",
-        "pool": "rows to split: all, or the published training part",
-        "train_fraction": "fraction of each client's rows for training; a client with two rows or "
-        "more has a training row and a test row at least, a single row is for training",
-        "alpha": "concentration: small is uneven, large is even",
-        "min_rows": "least number of rows per client",
-        "shards": "shards per client",
-        "of": "another rule: shuffle the rows between its clients and keep their sizes; its "
-        "parameters may be given, too",
-        "classes": "classes per client",
-        "base": "least number of rows of each class that a client holds",
-        "sigma": "width of the lognormal shares",
-        "mu": "mean of log n",
-        "a": "training rows per class, even; default: 196, or the most that fits",
-        "a_test": "test rows per class, even; default: the most that fits",
     }
 
     def __init_subclass__(cls) -> None:

@@ -1,6 +1,5 @@
 """Split rules that belong to no single paper: natural, iid, dirichlet, shards, quantity."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -21,13 +20,14 @@ class Natural(Rule):
     """Keep the source's own clients; its published test part, if it has one, is their test part.
 
     Clients that have rows in the test part alone never train: they are tested as unseen clients.
+
+    min_rows : leave out clients with fewer rows
     """
 
     min_rows: int = 1
     train_fraction: float = 0.9
 
     leftover = "those of clients with fewer than min_rows rows"
-    meanings: ClassVar[Mapping[str, str]] = {"min_rows": "leave out clients with fewer rows"}
 
     def split(self, source: Source, rng: Generator) -> Parts:
         if source.client is None:
@@ -73,6 +73,8 @@ class Dealt(Rule):
     """A rule that deals the rows anew, by default to as many clients as the data have of their own.
 
     So only the degree of heterogeneity changes. Data without clients of their own get 100.
+
+    users : number of clients; default: as many as the data have of their own, else 100
     """
 
     users: int | None = None
@@ -80,9 +82,6 @@ class Dealt(Rule):
     train_fraction: float = 0.9
 
     streams: ClassVar[int] = 1  # of random numbers that `deal` needs
-    meanings: ClassVar[Mapping[str, str]] = {
-        "users": "number of clients; default: as many as the data have of their own, else 100"
-    }
 
     def fill(self, source: Source) -> Self:
         natural = USERS if source.client is None else len(np.unique(source.client))

@@ -78,6 +78,9 @@ class PerFedAvg(Rule):
 
     [per-fedavg §3.2], for any data with an even number of classes. The test part is split in the same
     way. If none is published, the rows of each class are first divided by train_fraction.
+
+    users : number of clients, even; 50, or fewer if the data has too few rows
+    train_fraction : fraction of each class for training, if the source has no published test part
     """
 
     users: int | None = None
@@ -87,11 +90,6 @@ class PerFedAvg(Rule):
 
     leftover = "what is left of each class when all users have their rows"
     bounds: ClassVar[Mapping[str, Any]] = {"users": (2,)}
-    meanings: ClassVar[Mapping[str, str]] = {
-        "users": "number of clients, even; 50, or fewer if the data has too few rows",
-        "train_fraction": "fraction of each class for training, if the source has no published test "
-        "part",
-    }
 
     def fill(self, source: Source) -> Self:
         """Return the rule with users, a and a_test checked, or set as the data allow if not given."""

@@ -95,6 +95,9 @@ class LognormalSizes(Rule):
     Decision: no two clients hold the same row. (The published generator starts every client at the
     same first row, so that a test row of one may be a training row of another.) Every client first
     gets 2 rows of each of its classes, then the rest of its rows while they last.
+
+    mu : mean of log(n − 5)
+    sigma : standard deviation of log(n − 5)
     """
 
     users: int = 200
@@ -106,10 +109,6 @@ class LognormalSizes(Rule):
 
     leftover = "what is left when each client has as many rows as were drawn"
     bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
-    meanings: ClassVar[Mapping[str, str]] = {
-        "mu": "mean of log(n − 5)",
-        "sigma": "standard deviation of log(n − 5)",
-    }
 
     def split(self, source: Source, rng: Generator) -> Parts:
         pools = by_class(source, rows_of(source, self.pool))
