@@ -98,7 +98,7 @@ def test_public_names_keep_their_parameters():
     assert gone == set(), "public names have gone or changed: see fedref/README.md, What is public"
 
 
-#: Pronouns, prepositions and participles, which are no names. (`what` and `out` are words of `fedref run`, too.)
+#: Pronouns, prepositions, participles: no names. (`what` and `out` are words of `fedref run`, too.)
 NO_NAME = re.compile(
     "about|above|after|against|all|any|at|before|below|by|done|drawn|each|every|for|found|from|given|got|here|how|"
     "in|into|its?|kept|known|last|left|made|mine|of|off|on|ones?|others?|own|same|seen|shown|some|such|taken|that|"

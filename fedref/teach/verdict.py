@@ -402,11 +402,8 @@ def evidence(
     tried = ((value, x, fault(value, x.value)) for value, x in zip(values, moments))
     value, moment, text = next((one for one in tried if one[2]), (None, None, ""))
     if moment is None:  # the expression is right, or is not to be found: whole results are compared
-        known = (
-            words for words, results in known_results(exercise) if all(map(equal, whole, results))
-        )
         in_list = any(isinstance(value, list) for value in values)
-        yield IN_LIST if in_list else next(known, faults[0])
+        yield IN_LIST if in_list else known_mistake(exercise, whole, whole=True) or faults[0]
         return
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real and abs"
@@ -437,43 +434,39 @@ def evidence(
     yield f"there yours gives {yours}, right is {right}"
 
 
-def known_mistake(exercise: Exercise, values: Sequence[Any]) -> str:
-    """Return what to say if a known wrong expression or line gives the same everywhere."""
-    for words, known in known_values(exercise):
-        if all(map(equal, values, known)):
-            return words
-    return ""
+def known_mistake(exercise: Exercise, given: Sequence[Any], whole: bool = False) -> str:
+    """Return what to say if a known mistake gives the same everywhere, "" for none.
+
+    given : what an answer has at each moment, or if `whole` its results: of mistakes in another line.
+    """
+    known = (
+        words for words, values in known_values(exercise, whole) if all(map(equal, given, values))
+    )
+    return next(known, "")
 
 
 @cache
-def known_values(exercise: Exercise) -> list[tuple[str, list[Any]]]:
-    """Return for each known mistake what to say to it, and what it gives at each moment."""
+def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, list[Any]]]:
+    """Return for each known mistake what to say to it, and what it gives."""
     found = list[tuple[str, list[Any]]]()
-    for text, words in known_answers(exercise).items():
+    for text, words in (known_lines if whole else known_answers)(exercise).items():
         # an edited line may raise anything
         with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
-            wrong = read_answer(exercise, text, "")
-            if not isinstance(wrong, str):
-                values = [plain(value_at(exercise, wrong, x)) for x in moments_of(exercise)]
-                found.append((words, values))
+            wrong: Any = read_answer(exercise, f"from fedref.spec import *\n{text}", "")
+            if whole:
+                values = [run(wrong.function, deepcopy(call)) for call, _ in calls_of(exercise)]
+            else:
+                values = [value_at(exercise, wrong, moment) for moment in moments_of(exercise)]
+            found.append((words, [plain(x) for x in values]))
     return found
 
 
-@cache
-def known_results(exercise: Exercise) -> list[tuple[str, list[Any]]]:
-    """Return for each known mistake in another line what to say to it, and its results."""
-    found = list[tuple[str, list[Any]]]()
-    for edit, words in exercise.elsewhere.items():
-        right, wrong = edit.split(" → ")
-        text = exercise.source.replace(right, wrong)
-        function = define(text, exercise.name_of_function, dict(vars(spec)))
-        with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
-            results = [run(function, deepcopy(call)) for call, _ in calls_of(exercise)]
-            found.append((words, [plain(x) for x in results]))
-    return found
+def known_lines(exercise: Exercise) -> dict[str, str]:
+    """Return {the function with a known mistake in another line: what to say to it}."""
+    edits = ((edit.split(" → "), words) for edit, words in exercise.elsewhere.items())
+    return {exercise.source.replace(*edit): words for edit, words in edits}
 
 
-@cache
 def known_answers(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake: what to say to it}, the shortest text first."""
     source, sheet = exercise.source, dict[str, str]()
@@ -485,8 +478,7 @@ def known_answers(exercise: Exercise) -> dict[str, str]:
         if wrong != source:
             sheet.setdefault(wrong, f"this is the known mistake {mistake.name!r}: {mistake.why}")
     known = {source.replace(exercise.missing, f"({x})"): to for x, to in exercise.slips.items()}
-    known |= {text: sheet[text] for text in sorted(sheet, key=len)}
-    return {f"from fedref.spec import *\n{text}": words for text, words in known.items()}
+    return known | {text: sheet[text] for text in sorted(sheet, key=len)}
 
 
 # ---- signs and factors ---------------------------------------------------------------------------
