@@ -14,6 +14,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import write_atomically
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.conformance.suite import first_line
+from reproduce.peers import mistakes, situations
 from reproduce.peers.measure import measure_rows
 from reproduce.runs import git
 from reproduce.writing import markdown, write_csv
@@ -52,6 +53,11 @@ def report(out: Path, checkouts: Mapping[str, Path]) -> tuple[dict[str, str], li
     known = read_table(out / "table.csv")
     known |= {(row["project"], row["run"]): row for row in measured if row["verdict"] != NOT_RUN}
     rows = [known.get((row["project"], row["run"]), row) for row in measured]
+    every = [row for project in projects for row in project["rows"]]
+    rows = [
+        row if row in measured else row | {"named": name_outputs(about, row)}
+        for about, row in zip(every, rows)
+    ]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
     write_atomically(out / "notes.md", upstream_notes(rows).encode())
     counts = Counter(row["verdict"] for row in rows)
@@ -79,6 +85,17 @@ def read_table(path: Path) -> dict[tuple[str, str], Row]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["verdict"] != NOT_RUN]
     return {(row["project"], row["run"]): row for row in rows}
+
+
+def name_outputs(about: Mapping[str, Any], row: Row) -> str:
+    """Return what the suite of today names of a row's outputs, which are those of the row's `equals`.
+
+    Outputs that are nothing's are not kept: their names are those of the day on which they were measured.
+    """
+    if "equals" not in about or not row["from the equal"] or float(row["from the equal"]) > CLOSE:
+        return row["named"]
+    case = situations.make_case(row["run"])
+    return "; ".join(mistakes.find_names(mistakes.outputs_with(case, *about["equals"]), case))
 
 
 # ---- measuring ---------------------------------------------------------------------------------

@@ -79,6 +79,28 @@ def test_every_row_can_be_measured():
                 assert mistakes.find_names(outputs, case._replace(catches=equals)) == (*equals,)
 
 
+#: The page's rows, with what projects.toml says of each.
+TABLE = peers.read_table(RESULTS / "peers" / "table.csv")
+ABOUT = {(p["of"], row["run"]): row for p in peers.read_projects() for row in p["rows"]}
+
+
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, marks=() if "FedDyn" in key[1] else pytest.mark.slow) for key in TABLE],
+    ids=": ".join,
+)  # fmt: skip
+def test_the_column_of_names_is_what_the_suite_says_of_the_rows_outputs(key):
+    row, about = TABLE[key], ABOUT[key]
+    assert row["named"] == peers.name_outputs(about, row)
+    assert not row["named"] or row["verdict"] != "passed"
+
+
+def test_how_many_rows_are_named_is_counted():
+    rows = [row for row in TABLE.values() if row["verdict"] not in ("passed", peers.NOT_RUN)]
+    named = sum(bool(row["named"]) for row in rows)
+    page = (RESULTS / "peers" / "table.md").read_text("utf-8")
+    assert re.findall(r"(\d+) of (\d+)", page) == [(str(named), str(len(rows)))]
+
+
 def test_rows_of_a_project(tmp_path, monkeypatch):
     adapter, out, other = (tmp_path / name for name in ("adapters/fake.py", "out", "other"))
     for folder in (adapter.parent, out, other):
