@@ -9,7 +9,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -96,47 +96,54 @@ def combine(
 ) -> Combination | None:
     """Return the combination that the wrong answers are, of terms and numbers given for each situation."""
     terms = {**terms, RIGHT: [np.asarray(x, float) for x in right]}
-    sizes = [float(np.linalg.norm(x)) or 1.0 for x in wrong]
-
-    def column(xs: Sequence[Any], entries: int = 10**9) -> Array:
-        """Return the situations one after another, each divided by the size of its answer."""
-        parts = [np.ravel(x) / size for x, size in zip(xs, sizes)]
-        return np.concatenate([x[:: -(-x.size // entries)] for x in parts])
-
-    plain = dict[str, Array]()  # no two of one direction; those of sums first
-    for term in sorted(terms, key=lambda term: (term not in addends(), term == RIGHT, len(term))):
-        a = column(terms[term], ENTRIES)
-        if a.any() and not any(is_parallel(a, b) for b in plain.values()):
-            plain[term] = a
-    if not plain:
-        return None
+    column = partial(column_of, [float(np.linalg.norm(x)) or 1.0 for x in wrong])
     constants, factors = factors_of(numbers)
-    columns = {("", term): a for term, a in plain.items()}
-    for name, cs in factors.items():
-        scaled = ((t, column([c * x for c, x in zip(cs, terms[t])], ENTRIES)) for t in plain)
-        columns |= {(name, t): a for t, a in scaled}
-    fits = list[tuple[Any, Combination]]()
+    factors[""] = np.ones(len(wrong))
+
+    def scale(factor: str, term: str) -> list[Any]:
+        return [c * x for c, x in zip(factors[factor], terms[term])]
+
+    plain = independent_terms({term: column(xs, ENTRIES) for term, xs in terms.items()})
+    names = [(f, t) for f in ("", *factors) for t in plain]
+    columns = {name: column(scale(*name), ENTRIES) for name in dict.fromkeys(names)}
     target, whole = column(wrong, ENTRIES), column(wrong)
-    for most in (1, 2, 3):
+    for most in (1, 2, 3) if plain else ():
+        fits = list[tuple[Any, Combination]]()
         for some in candidates(columns, target, most):
-            each = [
-                [c * x for c, x in zip(factors.get(f, [1.0] * len(wrong)), terms[t])]
-                for f, t in some
-            ]
-            A = np.stack([column(xs) for xs in each], 1)
-            x, *_ = np.linalg.lstsq(A, whole, rcond=None)
-            coefficients = [tell(c, name, constants) for c, (name, _) in zip(x, some)]
-            if (
-                len(whole) > most + 1
-                and np.max(np.abs(A @ x - whole)) < EXACT
-                and all(coefficients)
-            ):
+            A = np.stack([column(scale(*name)) for name in some], 1)
+            if coefficients := fit(A, whole, [factor for factor, _ in some], constants):
                 parts = {t: c for (_, t), c in zip(some, coefficients)}
                 line = line_of(parts, terms)
                 fits.append(((not line, sum(map(len, coefficients))), Combination(parts, line)))
         if fits:
-            return min(fits, key=lambda fit: fit[0])[1]
+            return min(fits, key=lambda one: one[0])[1]
     return None
+
+
+def column_of(sizes: Sequence[float], xs: Sequence[Any], entries: int = 10**9) -> Array:
+    """Return the situations one after another, each divided by the size of its answer."""
+    parts = [np.ravel(x) / size for x, size in zip(xs, sizes)]
+    return np.concatenate([x[:: -(-x.size // entries)] for x in parts])
+
+
+def independent_terms(columns: Mapping[str, Array]) -> list[str]:
+    """Return terms of which no two have one direction; those of sums first."""
+    some = dict[str, Array]()
+    for term in sorted(columns, key=lambda term: (term not in addends(), term == RIGHT, len(term))):
+        a = columns[term]
+        if a.any() and not any(is_parallel(a, b) for b in some.values()):
+            some[term] = a
+    return [*some]
+
+
+def fit(
+    A: Array, whole: Array, factors: Sequence[str], constants: Mapping[str, float]
+) -> list[str]:
+    """Return the coefficients with which the columns of A sum to the whole, [] where these are not simple."""
+    x, *_ = np.linalg.lstsq(A, whole, rcond=None)
+    coefficients = [tell(c, name, constants) for c, name in zip(x, factors)]
+    exact = len(whole) > len(x) + 1 and np.max(np.abs(A @ x - whole)) < EXACT
+    return coefficients if exact and all(coefficients) else []
 
 
 # ---- which combinations fit ----------------------------------------------------------------------

@@ -51,32 +51,7 @@ RAISED = {"square": "<mn>2</mn>", "transpose": "<mi>T</mi>", "t": "<mi>t</mi>"}
 
 def parse(text: str) -> ast.expr:
     """Read a formula: a tree whose names are its numbers and symbols. Raises ValueError."""
-    python, leaves, brackets = "", list[str](), list[str]()
-    ended = function = False  # whether a factor has ended; whether it is a function
-    for match in TOKEN.finditer(text.strip()):
-        kind = match.lastgroup or "sign"
-        token = match[kind]
-        closes = token in BARS and brackets[-1:] == [token]
-        if (kind != "sign" or token == "(" or token in BARS) and ended and not closes:
-            python += "" if token == "(" and function else "**"
-        if kind != "sign":
-            python += f"a{len(leaves)}"
-            leaves.append(token)
-        elif token == "(":
-            python += "(" if ended and function else "group("
-        elif token in BARS:
-            python += ")" if closes else f"{BARS[token]}("
-        elif token in SIGNS:
-            python += SIGNS[token]
-        else:
-            raise ValueError(f"formula {text!r}: {token!r} has no meaning")
-        if closes or token == ")":
-            brackets = brackets[:-1]
-        elif token in BARS or token == "(":
-            brackets.append(token)
-        ended = kind != "sign" or closes or token in (")", "²", "ᵀ", "ᵗ")
-        # before a bracket a function is no factor
-        function = kind == "symbol" and re.sub(r"_.*|[∇′″ᵗ]", "", token) in FUNCTIONS
+    python, leaves = translate(text)
     try:
         tree = ast.parse(python, mode="eval").body
     except SyntaxError:
@@ -85,6 +60,36 @@ def parse(text: str) -> ast.expr:
         if isinstance(node, ast.Name) and re.fullmatch(r"a\d+", node.id):
             node.id = leaves[int(node.id[1:])]
     return tree
+
+
+def translate(text: str) -> tuple[str, list[str]]:
+    """Return a formula as Python, and what its names a0, a1, ... stand for."""
+    python, leaves, brackets = "", list[str](), list[str]()
+    ended = function = False  # whether a factor has ended; whether it is a function
+    for match in TOKEN.finditer(text.strip()):
+        kind = match.lastgroup or "sign"
+        token = match[kind]
+        closes = token in BARS and brackets[-1:] == [token]
+        opens = token == "(" or (token in BARS and not closes)
+        called = token == "(" and ended and function
+        if ended and not called and (opens or kind != "sign"):
+            python += "**"
+        if kind != "sign":
+            python += f"a{len(leaves)}"
+            leaves.append(token)
+        elif opens:
+            python += "(" if called else f"{BARS.get(token, 'group')}("
+            brackets.append(token)
+        elif closes or token in SIGNS:
+            python += SIGNS.get(token, ")")
+        else:
+            raise ValueError(f"formula {text!r}: {token!r} has no meaning")
+        if closes or token == ")":
+            brackets = brackets[:-1]
+        ended = kind != "sign" or closes or token in (")", "²", "ᵀ", "ᵗ")
+        # before a bracket a function is no factor
+        function = kind == "symbol" and re.sub(r"_.*|[∇′″ᵗ]", "", token) in FUNCTIONS
+    return python, leaves
 
 
 def exponent(text: str) -> str:

@@ -98,8 +98,8 @@ OTHERS = [(np.array([0.5, 1.0]), W), (np.array([0.25, 0.0]), np.array([1.0, 0.0]
 VALUES: dict[str, Any] = {
     "model": MODEL, "w": W, "w0": np.array([0.25, 0.0]), "w_k": np.array([0.25, 0.5]), "a": np.array([1.0]),
     "w_s": W, "w_ref": np.array([0.25, 0.0]), "F": np.array([2.0, 0.5]), "D": D, "clients": (D, D1),
-    "theta": np.array([0.25, -0.5]), "others": OTHERS, "alpha": 0.5, "lam": 0.5, "mu": 0.5,
-    "before": 0.75, "falls": 4,
+    "theta": np.array([0.25, -0.5]), "pairs": OTHERS, "alpha": 0.5, "lam": 0.5, "mu": 0.5,
+    "last_loss": 0.75, "falls": 4,
 }  # fmt: skip
 
 
@@ -186,8 +186,8 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     if model is not None and module_of(equation) is apfl and "a" in values:
         # one value for each unit, repeated for the unit's parameters
         env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
-    if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
-        env["I_j"], env["θ̂_j"] = zip(*values["others"])
+    if "pairs" in values:  # FedCurv's pairs (I_j, θ̂_j)
+        env["I_j"], env["θ̂_j"] = zip(*values["pairs"])
     if "data" in values:
         rows = values["data"]()
         env["n"] = len(rows.y)
