@@ -7,7 +7,7 @@ differ.
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
@@ -42,11 +42,12 @@ LEAST_LARGER, MOST_LARGER, MOST_FAILURES = 2, 40, 5
 def search(
     backend: suite.Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64",
     until: float = inf, note: Callable[[str, verdicts.Result], None] = lambda call, result: None,
+    skipped: Collection[str] = (),
 ) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
     """Yield ("round fedavg", how many cases counted, the smallest that fails) for each that is offered.
 
     draws : so many for each. The search ends at the first failure, and when `monotonic()` is `until`.
-    note : is told of each case that counts.
+    note : is told of each case that counts. skipped : of these none is drawn.
     """
     counted = Counter[str]()
     for turn, (before, after) in enumerate(pairwise((0.0, *TURNS))):
@@ -63,6 +64,7 @@ def search(
                 return bool(graded.result.status == verdicts.FAILED)
 
             chosen = [name for name in names if only in f"{name} {call}"]
+            chosen = [name for name in chosen if f"{call} {name}".strip() not in skipped]
             for name in chosen if backend.offers(call) else ():
                 n = ceil(after * draws) - ceil(before * draws)
                 start, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
@@ -77,6 +79,16 @@ def search(
 
 def subject_of(case: Case) -> str:
     return f"{case.call} {case.algorithm}".strip()
+
+
+def expected_subjects(patterns: Sequence[str]) -> set[str]:
+    """Return the functions and algorithms of golden cases that are expected to fail: "round fedprox"."""
+    entries = vectors.read_index(vectors.folder())["cases"] if patterns else []
+    return {
+        f"{entry['call']} {entry['algorithm']}".strip()
+        for entry in entries
+        if report.is_expected(entry["name"], patterns)
+    }
 
 
 def conclude(

@@ -10,6 +10,15 @@ from typing import Any
 def pytest_addoption(parser: Any) -> None:
     add = parser.getgroup("fedref.conformance").addoption
     add("--fedref-backend", help="MODULE:BACKEND that is tested against the golden vectors")
+    add(
+        "--fedref-only",
+        default="",
+        help="cases with this text in their tag, call, algorithm or name",
+    )
+    add(
+        "--fedref-xfail",
+        help="a file of cases that are expected to fail, a name or a pattern a line",
+    )
     add("--fedref-quick", action="store_true", help="a few cases, which catch most known mistakes")
     add("--fedref-dtype", default="float64", choices=("float64", "float32"))
     add("--fedref-timeout", type=float, default=60.0, help="seconds a case")

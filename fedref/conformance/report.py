@@ -5,7 +5,7 @@ import json
 import subprocess
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -15,23 +15,32 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.files import read_text
 from fedref.conformance import vectors
 from fedref.conformance.vectors import Case
 from fedref.judge import evidence
 from fedref.judge.errata import MISTAKES
 from fedref.judge.evidence import SINGLE
-from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED, Result
+from fedref.judge.verdicts import FAILED, NOT_ASKED, NOT_OFFERED, PASSED, Result
 
 
 def summary(results: Sequence[Result]) -> str:
     """Return the last line: how much is offered, and how much of that is right."""
     counts = Counter(result.status for result in results)
-    offered = len(results) - counts[NOT_OFFERED]
-    share = 100 * offered / max(len(results), 1)
-    text = f"offers {offered} of {len(results)} cases ({share:.0f} %)"
-    if not offered:
-        return f"{text}: nothing was tested"
-    return f"{text}; {counts[PASSED]} of these pass ({100 * counts[PASSED] / offered:.0f} %)"
+    asked = len(results) - counts[NOT_ASKED]
+    offered = asked - counts[NOT_OFFERED]
+    text = f"offers {offered} of {asked} cases ({percent(offered, asked)})"
+    if offered:
+        text += f"; {counts[PASSED]} of these pass ({percent(counts[PASSED], offered)})"
+    else:
+        text += ": nothing was tested"
+    return text + f"; {counts[NOT_ASKED]} were not asked" * bool(counts[NOT_ASKED])
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share in %, rounded down: 552 of 553 is not 100 %."""
+    return f"{100 * part // max(whole, 1)} %"
 
 
 def describe_failure(result: Result) -> str:
@@ -58,13 +67,15 @@ def explain_name(name: str) -> str:
 
 
 def report_text(
-    results: Sequence[Result], cases: Sequence[Case], every: Sequence[Result] | None = None
+    results: Sequence[Result], cases: Sequence[Case], patterns: Sequence[str] = ()
 ) -> str:
-    """Return all failures, the calls that are not offered, and the summary of `every` result.
+    """Return all failures, the calls that are not offered, and the summary.
 
-    every : the results, and those that were set apart (None: the same).
+    patterns : of the names of cases that are expected to fail, which are set apart.
     """
-    lines = [*overview(results, cases), *list_failures(results)]
+    every = results
+    lines, results = set_apart(results, patterns)
+    lines += [*overview(results, cases), *list_failures(results)]
     remarks = Counter(remark for result in results for remark in result.remarks)
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
     calls = {case.name: case.call for case in cases}
@@ -80,7 +91,32 @@ def report_text(
         lines.append(f"no known mistake fits ({len(unknown)} ×): {begin_with(unknown, cases)}")
     if rest := len(numbers) - len(unknown):
         lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
-    return "\n".join([*lines, summary(results if every is None else every)])
+    return "\n".join([*lines, summary(every)])
+
+
+def report_markdown(title: str, text: str) -> str:
+    """Return a report as Markdown: its last line, and the rest to be opened."""
+    *lines, last = text.splitlines()
+    return "\n".join(
+        [f"### {title}", "", last, "", "<details><summary>the report</summary>", "", "```text",
+         *lines, "```", "", "</details>", "", ""]
+    )  # fmt: skip
+
+
+def read_patterns(path: Path | None, names: Collection[str]) -> tuple[str, ...]:
+    """Return the patterns of a file of cases that are expected to fail; each must fit one of all names."""
+    if path is None:
+        return ()
+    lines = read_text(path, "a file of cases, one a line").splitlines()
+    patterns = tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ConfigError(f"--xfail {path}: {unknown('case', pattern, names)}")
+    return patterns
+
+
+def is_expected(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
@@ -117,27 +153,33 @@ def list_failures(results: Sequence[Result]) -> Iterator[str]:
             yield f"        and {len(failed) - SHOWN} more: {textwrap.shorten(names, 200)}"
 
 
+#: The columns of the table; the last is there only where there are such cases.
+COLUMNS = PASSED, FAILED, NOT_OFFERED, NOT_ASKED
+
+
 def overview(results: Sequence[Result], cases: Sequence[Case]) -> list[str]:
     """Return a table: of each function and algorithm that is offered, how many cases pass and fail."""
-    counts: dict[str, Counter[str]] = {}
-    for result, case in zip(results, cases):
+    counts, by_name = dict[str, Counter[str]](), {case.name: case for case in cases}
+    for result in results:
+        case = by_name[result.case]
         subject = f"{case.call} {case.algorithm}".strip()
         counts.setdefault(subject, Counter())[result.status] += 1
-    offered = {
-        subject: count for subject, count in counts.items() if count[PASSED] or count[FAILED]
-    }
-    rows = [f"{'':28}{PASSED:>8}{FAILED:>8}{NOT_OFFERED:>13}"] if offered else []
-    for subject, count in offered.items():
-        rows.append(f"{subject:28}{count[PASSED]:8}{count[FAILED]:8}{count[NOT_OFFERED]:13}")
+    known = {x: count for x, count in counts.items() if {*count} != {NOT_OFFERED}}
+    columns = COLUMNS if any(count[NOT_ASKED] for count in known.values()) else COLUMNS[:-1]
+    rows = [f"{'':28}" + "".join(f"{name:>{len(name) + 2}}" for name in columns)] if known else []
+    for subject, count in known.items():
+        numbers = "".join(f"{count[name]:{len(name) + 2}}" for name in columns)
+        rows.append(f"{subject:28}{numbers}")
     return rows
 
 
 def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[str], list[Result]]:
     """Return lines about the cases that are expected to fail, and the results without those that do."""
-    listed = [r for r in results if any(fnmatchcase(r.case, pattern) for pattern in patterns)]
+    listed = [r for r in results if is_expected(r.case, patterns)]
     failing = {r.case for r in listed if r.status == FAILED}
     lines = [f"fail as expected (--xfail): {len(failing)}"] if failing else []
-    lines += [f"{r.case}: {r.status}, but expected to fail" for r in listed if r.status != FAILED]
+    lines += [f"{r.case}: {r.status}, but expected to fail"
+              for r in listed if r.status not in (FAILED, NOT_ASKED)]  # fmt: skip
     return lines, [r for r in results if r.case not in failing]
 
 
@@ -153,9 +195,31 @@ def cite_results(results: Sequence[Result], backend: str, dtype: str, total: int
 
 
 def count(results: Sequence[Result]) -> dict[str, int]:
-    """Return how many passed, failed, and were not offered."""
+    """Return how many passed, failed, were not offered, and were not asked."""
     counts = Counter(result.status for result in results)
-    return {status.replace(" ", "_"): counts[status] for status in (PASSED, FAILED, NOT_OFFERED)}
+    return {status.replace(" ", "_"): counts[status] for status in COLUMNS}
+
+
+def drawn_json(backend: str, dtype: str, seed: int, counts: Mapping[str, int], failure: Any) -> str:
+    """Return as JSON how many drawn cases of each function count, and the one that fails, with its inputs."""
+    out: dict[str, Any] = {"backend": backend, "dtype": dtype, "seed": seed, "drawn": dict(counts)}
+    out["failure"] = None
+    if failure is not None:
+        case, result = failure
+        arrays = {
+            side: {name: np.asarray(x).tolist() for name, x in values.items()}
+            for side, values in (
+                ("inputs", case.inputs), ("right", case.outputs), ("outputs", result.outputs),
+            )
+        }  # fmt: skip
+        known = {"call": case.call, "algorithm": case.algorithm, "model": case.model}
+        out["failure"] = fields_of(result) | known | {"hyper": case.hyper} | arrays
+    return json.dumps(out, ensure_ascii=False, indent=1)
+
+
+def fields_of(result: Result) -> dict[str, Any]:
+    """Return a verdict without the numbers."""
+    return {name: getattr(result, name) for name in Result._fields if name != "outputs"}
 
 
 def find_version(backend: str) -> str:
@@ -181,8 +245,7 @@ def report_json(results: Sequence[Result], backend: str, dtype: str, total: int)
     """Return the verdict on every case as JSON; its last line is the citation."""
     head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
     head |= count(results)
-    fields = [name for name in Result._fields if name != "outputs"]
-    head |= {"results": [{name: getattr(result, name) for name in fields} for result in results]}
+    head |= {"results": [*map(fields_of, results)]}
     text = json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}")
     citation = json.dumps(cite_results(results, backend, dtype, total), ensure_ascii=False)
     return f'{text},\n "cite": {citation}}}'

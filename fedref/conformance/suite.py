@@ -40,6 +40,7 @@ from fedref.judge.compare import (
 )
 from fedref.judge.verdicts import (
     FAILED,
+    NOT_ASKED,
     NOT_OFFERED,
     PASSED,
     TWICE,
@@ -252,19 +253,22 @@ def grade_all(
 ) -> Iterator[Result]:
     """Yield the verdicts; the first case of each function and algorithm is asked twice.
 
-    until : when `monotonic()` is that, the cases that are left fail without being asked.
+    until : when `monotonic()` is that, or the backend cannot be imported again, the cases that are left
+    are not asked.
     """
     seen = set[tuple[str, str]]()
     for case in cases:
-        if monotonic() > until:
-            yield Result(
-                case.name, case.tag, FAILED, reason="was not asked: no time is left (--limit)"
-            )
+        if monotonic() > until or backend.is_lost:
+            yield not_asked(case)
         else:
             result = grade_twice(backend, case, dtype, (case.call, case.algorithm) not in seen)
             if result.status != NOT_OFFERED:
                 seen.add((case.call, case.algorithm))
             yield result
+
+
+def not_asked(case: Case) -> Result:
+    return Result(case.name, case.tag, NOT_ASKED)
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: str = "float64") -> Iterator[Result]:
@@ -276,6 +280,7 @@ class InProcess(NamedTuple):
     """A backend in this process, with what a `BackendProcess` asks of it in another."""
 
     backend: Any
+    is_lost = False
 
     def offers(self, call: str) -> bool:
         return offers(self.backend, call)
@@ -306,11 +311,14 @@ def ask_backend(name: str, method: str, *about: Any) -> Any:
 
 
 class BackendProcess(SubprocessRunner):
-    """A backend in a child process: if it hangs or dies, that costs one case."""
+    """A backend in a child process: if it hangs or dies, that costs one case.
+
+    is_lost : whether it could not be imported again.
+    """
 
     def __init__(self, name: str, timeout: float = 60.0) -> None:
         super().__init__()
-        self.name, self.timeout, self.begun = name, timeout, False
+        self.name, self.timeout, self.begun, self.is_lost = name, timeout, False, False
 
     def ask(self, method: str, *about: Any) -> Any:
         """Return the child's answer, after at most `timeout` seconds; import the backend first."""
@@ -320,7 +328,8 @@ class BackendProcess(SubprocessRunner):
                 self.call(ask_backend, self.name, "offers", "loss", timeout=longest)
                 self.begun = True
             except (TimeoutError, ChildProcessError, ConfigError) as error:
-                if self.begun:  # this costs a case, not all verdicts so far
+                if self.begun:  # this costs the cases that are left, not all verdicts so far
+                    self.is_lost = True
                     raise ChildProcessError(f"cannot be imported again: {error}") from None
                 if isinstance(error, ConfigError):
                     raise

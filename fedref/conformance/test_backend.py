@@ -1,29 +1,22 @@
 """One test a case: `pytest --pyargs fedref.conformance --fedref-backend MODULE:BACKEND` (plugin.py)."""
 
 from collections.abc import Iterator
-from time import monotonic, process_time
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from fedref.boundary.errors import ConfigError
 from fedref.conformance import report, vectors
-from fedref.conformance.naming import PERHAPS, name_mistakes
+from fedref.conformance.naming import name_mistakes
 from fedref.conformance.suite import BackendProcess, grade_all
-from fedref.judge.evidence import SINGLE, describe
-from fedref.judge.verdicts import FAILED, NOT_OFFERED, Result
-
-#: Seconds of CPU time that a session looks for names; each test sees one case.
-NAMING = 10.0
+from fedref.judge.verdicts import FAILED, NOT_ASKED, NOT_OFFERED, Result
 
 
 @pytest.fixture(scope="session")
 def until(request: Any) -> float:
     return monotonic() + float(request.config.getoption("--fedref-limit"))
-
-
-@pytest.fixture(scope="session")
-def spent() -> dict[str, float]:
-    return {"naming": 0.0}
 
 
 @pytest.fixture(scope="session")
@@ -36,33 +29,44 @@ def process(request: Any) -> Iterator[BackendProcess]:
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    if "case" in metafunc.fixturenames:
-        quick = metafunc.config.getoption("--fedref-quick")
-        cases = [case for case in vectors.read() if case.quick or not quick]
-        metafunc.parametrize("case", cases, ids=lambda case: case.name)
+    """One test for each case that is selected; those that are expected to fail are marked."""
+    if "case" not in metafunc.fixturenames:
+        return
+    only, quick, xfail = (
+        metafunc.config.getoption(f"--fedref-{name}") for name in ("only", "quick", "xfail")
+    )
+    try:
+        every = vectors.read()
+        patterns = report.read_patterns(Path(xfail) if xfail else None, [c.name for c in every])
+        cases = vectors.select(every, only, quick)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    mark = pytest.mark.xfail(reason="--fedref-xfail", strict=False)
+    metafunc.parametrize(
+        "case",
+        [pytest.param(c, marks=[mark] * report.is_expected(c.name, patterns)) for c in cases],
+        ids=[case.name for case in cases],
+    )
 
 
-def test_case(
-    case: Any, process: BackendProcess, until: float, spent: dict[str, float], request: Any
-) -> None:
+@pytest.fixture(scope="session")
+def verdicts(process: BackendProcess, until: float, request: Any) -> dict[str, Result]:
+    """The verdicts on all cases of the session, with names that are those of the command."""
+    items = [item for item in request.session.items if getattr(item, "function", 0) is test_case]
+    cases = [item.callspec.params["case"] for item in items]
     dtype = request.config.getoption("--fedref-dtype")
-    (result,) = grade_all(process, [case], dtype, until)
+    results = [*grade_all(process, cases, dtype, until)]
+    return {result.case: result for result in name_mistakes(results, cases, dtype)}
+
+
+def test_case(case: Any, verdicts: dict[str, Result]) -> None:
+    result = verdicts[case.name]
     if result.status == NOT_OFFERED:
         pytest.skip("not offered")
+    if result.status == NOT_ASKED:
+        pytest.fail("not asked: no time was left (--fedref-limit)", pytrace=False)
     if result.status == FAILED:
-        began = process_time()
-        explain = name_likely if spent["naming"] < NAMING else describe
-        text = report.failure_text(explain(result, case, dtype))
-        spent["naming"] += process_time() - began
-        pytest.fail(text, pytrace=False)
-
-
-def name_likely(result: Result, case: Any, dtype: str) -> Result:
-    """Return the result with names that are only likely: other cases might refute them."""
-    (named,) = name_mistakes([result], [case], dtype)
-    if not named.mistakes or named.mistakes == (SINGLE,):
-        return named
-    return named._replace(mistakes=(), evidence=PERHAPS + "; or ".join(named.mistakes))
+        pytest.fail(report.failure_text(result), pytrace=False)
 
 
 def test_drawn_cases(process: BackendProcess, until: float, request: Any) -> None:
@@ -71,8 +75,8 @@ def test_drawn_cases(process: BackendProcess, until: float, request: Any) -> Non
         pytest.skip("draw cases: --fedref-random N")
     from fedref.conformance import drawn
 
-    dtype = request.config.getoption("--fedref-dtype")
-    for _, _, failure in drawn.search(process, draws, "", seed, dtype, until):
+    dtype, only = (request.config.getoption(f"--fedref-{name}") for name in ("dtype", "only"))
+    for _, _, failure in drawn.search(process, draws, only, seed, dtype, until):
         if failure is not None:
             pytest.fail(drawn.by_hand(failure), pytrace=False)
     if monotonic() > until:

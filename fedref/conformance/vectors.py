@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fedref
-from fedref.boundary.errors import DataError
+from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.judge import Case as Case
 
 VERSION = "4-dev"
@@ -76,11 +76,21 @@ def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> C
     return Case(**values, **sides)
 
 
-def select(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Return the case of that name, else those with `only` in a tag, call, algorithm or name."""
+def select(cases: Iterable[Case], only: str = "", quick: bool = False) -> list[Case]:
+    """Return the case of that name, else those with `only` in a tag, call, algorithm or name.
+
+    quick : those among them that a quick run has. Raises ConfigError if there are none.
+    """
     cases = list(cases)
-    return [c for c in cases if c.name == only] or [
+    some = [c for c in cases if c.name == only] or [
         c
         for c in cases
         if any(only in text for text in (*c.tags, c.tag, c.call, c.algorithm, c.name))
     ]
+    if not some:
+        names = {name for case in cases for name in (case.tag, case.name)}
+        raise ConfigError(unknown("case or tag", only, names))
+    some = [case for case in some if case.quick or not quick]
+    if not some:
+        raise ConfigError(f"--quick has no case of {only}, expected --only without it")
+    return some

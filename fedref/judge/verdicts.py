@@ -19,7 +19,7 @@ from fedref.judge.compare import (
 )
 from fedref.models.numerics import Array
 
-PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
+PASSED, FAILED, NOT_OFFERED, NOT_ASKED = "passed", "failed", "not offered", "not asked"
 DERIVATIVES = "loss", "grad", "hvp", "meta_gradient"
 SAME_SLOPE = 1e-4  # slopes at a kink are one up to this, relatively, in float32, too
 TWICE = "answers differently when asked twice"

@@ -1,9 +1,11 @@
 """Drawn cases: a right backend passes, a wrong one is shown at its smallest."""
 
+import json
 import re
 import runpy
 import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,7 +156,31 @@ def test_when_its_time_is_over_the_search_ends(capsys):
     assert main(["conformance", "fedref", "--random", "50", "--limit", "1e-9"]) == 1
     assert capsys.readouterr().out == "stopped after 1e-09 s (--limit): the rest was not drawn\n"
     assert main(["conformance", "fedref", "--only", "loss-mlp", "--limit", "1e-9"]) == 1
-    assert "was not asked: no time is left (--limit)" in capsys.readouterr().out
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].split()[-4:] == ["not", "offered", "not", "asked"]
+    assert said[-1] == "offers 0 of 0 cases (0 %): nothing was tested; 1 were not asked"
+
+
+def test_random_draws_nothing_that_is_expected_to_fail_and_prints_json(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("expected").write_text("hvp-kink-*\n")
+    Path("wrong.py").write_text(
+        "from fedref.conformance.backends.reference import LOOP\nhvp = lambda *a, **k: 0.0\n"
+        "loss, grad = LOOP.loss, lambda *a, **k: LOOP.grad(*a, **k) + 1\n"
+        "__all__ = ['loss', 'hvp', 'grad']\n"
+    )
+    command = ["conformance", "wrong.py", "--random", "6", "--xfail", "expected"]
+    assert main([*command, "--only", "hvp"]) == 2
+    assert main([*command, "--json", "--summary", "S", "--only", "loss"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failure"], [*found["drawn"]]) == (None, ["loss"])
+    assert "not drawn, expected to fail (--xfail): hvp\n" in Path("S").read_text()
+    assert main([*command, "--json", "--only", "grad"]) == 1
+    failure = json.loads(capsys.readouterr().out)["failure"]
+    assert (failure["call"], failure["output"]) == ("grad", "g")
+    assert np.shape(failure["inputs"]["w"]) == np.shape(failure["right"]["g"])
 
 
 def test_what_a_backend_does_not_offer_is_not_counted():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,7 @@ from fedref.conformance.backends import functions_of, load_backend
 from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.judge import errata, verdicts
 from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED
-from fedref.lab.commands import main
-from fedref.lab.commands.conformance import read_patterns
+from fedref.lab.commands import console, main
 
 BY_NAME = {case.name: [case] for case in CASES}
 LOSS, GRAD, META = (BY_NAME[f"{name}-mlp"] for name in ("loss", "grad", "meta-per-fedavg-hf"))
@@ -83,7 +83,7 @@ def test_what_is_not_offered_is_not_passed():
     }
     assert {r.status for r in results} == {PASSED, NOT_OFFERED}
     said = report.report_text(results, CASES)
-    assert f"offers {len(passed)} of {len(CASES)} cases (2 %); {len(passed)} of these pass" in said
+    assert f"offers {len(passed)} of {len(CASES)} cases (1 %); {len(passed)} of these pass" in said
     assert "loss (2)" in said
     assert "nothing was tested" in report.summary(list(suite.run(object(), CASES)))
 
@@ -298,12 +298,12 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     assert said[:2] == ["fail as expected (--xfail): 1",
                         "loss-mlp-tanh: passed, but expected to fail"]  # fmt: skip
     assert not any(line.startswith("FAILED") for line in said)
-    assert said[-1] == "offers 2 of 3 cases (67 %); 1 of these pass (50 %)"
+    assert said[-1] == "offers 2 of 3 cases (66 %); 1 of these pass (50 %)"
     assert main([*command, "--json"]) == 0
     said = capfd.readouterr().out
     found = json.loads(said)  # whatever the backend prints
     assert len(found["results"]) == 3
-    assert found["summary"] == "offers 2 of 3 cases (67 %); 1 of these pass (50 %)"
+    assert found["summary"] == "offers 2 of 3 cases (66 %); 1 of these pass (50 %)"
     cited = found["cite"]
     assert json.loads(said.splitlines()[-1].partition(":")[2].removesuffix("}")) == cited
     assert cited["vectors"] == vectors.VERSION
@@ -311,15 +311,21 @@ def test_the_command_sets_expected_failures_apart_and_its_json_can_be_cited(tmp_
     assert (cited["passed"], cited["failed"]) == (1, 1)  # what is cited hides nothing
     assert cited["cases"] == f"3 of {len(CASES)}"
     assert len(cited["index_sha256"]) == 16
+    expected.write_text("grad-mlp-t*\nround-*-lstm*  # not among those of --only\n")
+    main([*command, "--summary", "summary.md"])
+    main([*command, "--summary", "summary.md"])  # other steps write it, too
+    said = Path("summary.md").read_text()
+    assert said.count("### breaks:Breaks in float32\n\noffers 2 of 3 cases (66 %); 1 of these") == 2
+    assert said.count("```text\nfail as expected (--xfail): 1\n") == 2
     expected.write_text("loss-ml-tanh")
-    with pytest.raises(ConfigError, match="unknown case 'loss-ml-tanh'"):
-        read_patterns(expected, CASES)
+    assert main(command) == 2
+    assert "unknown case 'loss-ml-tanh': did you mean 'loss-mlp-tanh'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("only", "code", "said"),
     [
-        ("mlp-tanh", 0, "offers 2 of 3 cases (67 %); 1 of these pass (50 %)"),
+        ("mlp-tanh", 0, "offers 2 of 3 cases (66 %); 1 of these pass (50 %)"),
         ("grad-mlp-tanh", 1, "offers 1 of 1 cases (100 %); 0 of these pass (0 %)"),
         ("hvp-mlp-tanh", 1, "offers 0 of 1 cases (0 %): nothing was tested"),
     ],
@@ -340,7 +346,8 @@ def test_where_nothing_passes_no_file_of_expected_failures_makes_it_right(only, 
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
         (["fedref", "--dtype", "float16"], "unknown --dtype 'float16': did you mean"),
         (["fedref", "--quick", "--only", "evaluate-apfl-first"], "--quick has no case of evaluate"),
-        (["fedref", "--quick", "--random", "3"], "--xfail and --quick are of golden cases"),
+        (["fedref", "--quick", "--random", "3"], "--quick is of golden cases"),
+        (["fedref", "--only", "loss-mlp", "--summary", "no/folder"], "no/folder: No such file"),
         (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )
@@ -363,22 +370,32 @@ def test_a_module_or_a_file_is_a_backend_and_a_class_is_called(tmp_path, monkeyp
 
 
 @pytest.mark.usefixtures("breaks")
-def test_pytest_runs_it(tmp_path):
+def test_pytest_runs_it_and_says_what_the_command_says(tmp_path, capfd):
     """As people have it in their own CI; installed, the plugin needs no -p."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    here = str(Path(__file__).parents[2])
-    found = subprocess.run(
-        [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-            "-p", "fedref.conformance.plugin", "--pyargs", "fedref.conformance",
-            "--fedref-backend", "breaks:Breaks", "-k",
-            "grad-mlp-tanh or loss-mlp-tanh or round-fedavg-mlp",
-        ],
-        capture_output=True, text=True, timeout=300, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": here},
-    )  # fmt: skip
-    assert "1 failed, 1 passed, 2 skipped" in found.stdout, found.stdout + found.stderr
-    assert "FAILED  grad-mlp-tanh  [per-fedavg eq.4]  the process died" in found.stdout
+    (tmp_path / "expected").write_text("hvp-mlp-*\nloss-mlp-tanh\ngrad-mlp-tanh\n")
+    mistaken = "from helpers import Mistaken\nB = Mistaken(['grad'], 'tanh′ is 1 − a')\n"
+    (tmp_path / "mistaken.py").write_text(mistaken)
+    here = Path(__file__).parents[2]
+    said = []
+    for backend, *more in (
+        ("breaks:Breaks", "--fedref-xfail", "expected"), ("mistaken:B", "-k", "grad-mlp-tanh"),
+    ):  # fmt: skip
+        found = subprocess.run(
+            [
+                sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                "-p", "fedref.conformance.plugin", "--pyargs", "fedref.conformance",
+                "--fedref-backend", backend, "--fedref-only", "mlp-tanh", *more,
+            ],
+            capture_output=True, text=True, timeout=300, cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{here}:{here / 'tests'}"},
+        )  # fmt: skip
+        said.append(found.stdout + found.stderr)
+    assert "2 skipped, 1 xfailed, 1 xpassed" in said[0], said
+    assert "FAILED  grad-mlp-tanh  [per-fedavg eq.4]  the process died" not in said[0]
+    assert "it is: tanh′ is 1 − a" in said[1], said
+    assert main(["conformance", str(tmp_path / "mistaken.py:B"), "--only", "mlp-tanh"]) == 1
+    assert "it is: tanh′ is 1 − a" in capfd.readouterr().out
 
 
 def test_quick_asks_the_cases_that_the_index_marks(capfd):
@@ -391,10 +408,64 @@ def test_quick_asks_the_cases_that_the_index_marks(capfd):
     assert first == f"quick: {len(quick)} of {len(CASES)} cases"
     assert last.startswith(f"offers {len(quick)} of {len(quick)} cases (100 %)")
     given = SimpleNamespace(fixturenames=["case"])
-    given.config = SimpleNamespace(getoption={"--fedref-quick": True}.get)
-    given.parametrize = lambda _, cases, ids: setattr(given, "names", [*map(ids, cases)])
+    options = {"--fedref-quick": True, "--fedref-only": "", "--fedref-xfail": None}
+    given.config = SimpleNamespace(getoption=options.get)
+    given.parametrize = lambda _, cases, ids: setattr(given, "names", ids)
     test_backend.pytest_generate_tests(given)
     assert given.names == [case.name for case in CASES if case.quick]
+
+
+SLOW = """
+import os, signal, threading, time
+from fedref.conformance.backends.reference import LOOP
+asked = 0
+
+def loss(model, w, D):
+    global asked
+    asked += 1
+    if asked == 5:
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(60)
+    return LOOP.loss(model, w, D) + 1
+"""
+
+
+def test_a_stop_prints_what_was_answered(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    found = subprocess.run(
+        [sys.executable, "-m", "fedref", "conformance", "slow.py", "--only", "loss-", "--summary", "S"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert found.returncode == 128 + signal.SIGTERM
+    assert found.stderr == "fedref: stopped by SIGTERM\n"
+    table, *lines = found.stdout.splitlines()
+    assert table.split() == ["passed", "failed", "not", "offered", "not", "asked"]
+    n = sum(case.name.startswith("loss-") for case in CASES)
+    assert lines[0].split() == ["loss", "0", "2", "0", str(n - 2)]  # each failure is asked twice
+    assert lines[-2] == "no known mistake was looked for (2 ×): mend the first, or use --only"
+    assert (
+        lines[-1] == f"offers 2 of 2 cases (100 %); 0 of these pass (0 %); {n - 2} were not asked"
+    )
+    assert lines[-1] in (tmp_path / "S").read_text()
+
+
+def test_a_backend_that_cannot_be_imported_again_costs_the_rest_alone(monkeypatch):
+    process = suite.BackendProcess("nowhere")
+    process.begun = True
+    first, second = suite.grade_all(process, GRAD + LOSS, "float64")
+    assert (first.status, second.status) == (FAILED, verdicts.NOT_ASKED)
+    assert first.reason.startswith("cannot be imported again: ")
+
+
+def test_percentages_are_rounded_down_and_log_files_have_plain_lines(monkeypatch, capsys):
+    assert report.percent(552, 553) == "99 %"
+    bar = console.show_progress("cases", " cases", iterable=range(3), total=3)
+    bar.delay, bar.mininterval = 0, 0
+    assert [*bar] == [0, 1, 2]
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1] in ("fedref: cases: 2 of 3 cases", "fedref: cases: 3 of 3 cases")
+    assert "\r" not in said
 
 
 # What a backend's author meets

@@ -1,14 +1,13 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
+import builtins
 from collections import Counter
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.files import read_text
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.conformance.backends import NAMES
 from fedref.judge import verdicts
@@ -27,6 +26,7 @@ def conformance(
     save: Path | None = None,
     json: bool = False,
     xfail: Path | None = None,
+    summary: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 60.0,
     limit: Annotated[float, POSITIVE] = 600.0,
 ) -> int:
@@ -35,14 +35,16 @@ def conformance(
 
     backend : your backend (a module or FILE.py), or one of fedref's own, listed below
     list : list the cases, and the known mistakes that each catches; no backend is needed
-    only : cases with this text in their tag, call, algorithm or name
+    only : the case of this name, or else all cases with this text in their tag, call, algorithm or name
     quick : a few cases alone, which catch 97 % of each function's known mistakes
     dtype : dtype of all arrays
     random : draw so many cases for each function and algorithm instead, and show the smallest that fails
     seed : draw other cases
     save : write that case as FILE.npz, and as a pytest function in FILE.py
     json : print the report as JSON; its last line can be cited
-    xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments
+    xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments.
+        All cases count, not those of --only alone: several jobs may share it
+    summary : append the report to this file as Markdown ($GITHUB_STEP_SUMMARY)
     timeout : seconds that a case may take
     limit : seconds that all cases may take
 
@@ -71,99 +73,121 @@ def conformance(
 
         `fedref explain NAME` explains a known mistake or an equation that the report names.
 
-        exit code: 0 all that is offered passes, but for --xfail; 1 something fails, or nothing passes;
-        2 wrong input
+        exit code: 0 all that is offered passes, but for --xfail; 1 something fails or was not asked, or
+        nothing passes; 2 wrong input. Ctrl-C and SIGTERM print what was answered until then
     """
     from fedref.conformance import naming, report, suite, vectors  # `fedref --help` needs none
 
     if not (backend or list):
         raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
-    if random and not list and (json or xfail or quick):
-        raise ConfigError(
-            "--json, --xfail and --quick are of golden cases, expected one of them or --random"
-        )
+    if random and quick and not list:
+        raise ConfigError("--quick is of golden cases, expected it or --random")
     if save and not random:
         raise ConfigError("--save keeps a drawn case, expected --random N beside it")
-    if random and not list:
-        return draw_cases(backend, random, only, seed, dtype, save, timeout, limit)
     every = vectors.read()
-    cases = vectors.select(every, only)
-    if not cases:
-        names = {name for case in every for name in (case.tag, case.name)}
-        raise ConfigError(unknown("case or tag", only, names))
-    if quick:
-        cases = [case for case in cases if case.quick]
-        if not cases:
-            raise ConfigError(f"--quick has no case of {only}, expected --only without it")
+    patterns = report.read_patterns(xfail, [case.name for case in every])
+    if random and not list:
+        draws = Draws(backend, random, only, seed, dtype, save, timeout, limit)
+        return draw_cases(draws, patterns, json, summary)
+    cases = vectors.select(every, only, quick)
     if list:
         for case in cases:
             print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
         return 0
-    with suite.BackendProcess(backend, timeout) as process:
-        graded = suite.grade_all(process, cases, dtype, monotonic() + limit)
-        results = [*show_progress("cases", " cases", iterable=graded, total=len(cases))]
-    results = naming.name_mistakes(results, cases, dtype)  # the child has ended
-    expected, rest = report.set_apart(results, read_patterns(xfail, cases))
-    if json:  # it can be cited: every failure counts
-        print(report.report_json(results, backend, dtype, len(every)))
-    else:
-        if quick:
-            print(f"quick: {len(cases)} of {len(every)} cases")
-        left = {result.case for result in rest}
-        text = report.report_text(rest, [c for c in cases if c.name in left], results)
-        print(*expected, text, sep="\n")
-    failed = any(result.status == verdicts.FAILED for result in rest)
+    results, stop = builtins.list[verdicts.Result](), None
+    try:  # what was answered until a signal is printed
+        with suite.BackendProcess(backend, timeout) as process:
+            graded = suite.grade_all(process, cases, dtype, monotonic() + limit)
+            results += show_progress("cases", " cases", iterable=graded, total=len(cases))
+        results = naming.name_mistakes(results, cases, dtype)  # the child has ended
+    except KeyboardInterrupt as signal:
+        stop = signal
+        results = [result._replace(looked=False) for result in results]
+        results += map(suite.not_asked, cases[len(results) :])
+    head = [f"quick: {len(cases)} of {len(every)} cases"] * quick
+    text = "\n".join([*head, report.report_text(results, cases, patterns)])
+    print(report.report_json(results, backend, dtype, len(every)) if json else text)
+    if summary:
+        append(summary, report.report_markdown(f"{backend} in {dtype}", text))
+    if stop:
+        raise stop
+    _, rest = report.set_apart(results, patterns)
+    failed = any(result.status in (verdicts.FAILED, verdicts.NOT_ASKED) for result in rest)
     return int(failed or not any(result.status == verdicts.PASSED for result in results))
 
 
-def read_patterns(path: Path | None, cases: Sequence[Any]) -> tuple[str, ...]:
-    """Return the patterns of a file for --xfail; each must fit a case."""
-    if path is None:
-        return ()
-    lines = read_text(path, "a file of cases, one a line").splitlines()
-    patterns = tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))
-    for pattern in patterns:
-        if not any(fnmatchcase(case.name, pattern) for case in cases):
-            names = (case.name for case in cases)
-            raise ConfigError(f"--xfail {path}: {unknown('case', pattern, names)}")
-    return patterns
+def append(path: Path, text: str) -> None:
+    """Append to a file that other steps of a job write, too."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type: ignore[attr-defined]
 
 
-def draw_cases(
-    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None, timeout: float,
-    limit: float,
-) -> int:  # fmt: skip
-    """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one."""
-    from fedref.conformance import drawn
+class Draws(NamedTuple):
+    """What is drawn: so many cases of each function, of the subjects with `only` in their name."""
+
+    backend: str
+    number: int
+    only: str
+    seed: int
+    dtype: str
+    file: Path | None
+    timeout: float
+    limit: float
+
+
+def draw_cases(draws: Draws, patterns: Sequence[str], as_json: bool, summary: Path | None) -> int:
+    """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one.
+
+    patterns : of cases that are expected to fail; no case of their functions and algorithms is drawn.
+    """
+    from fedref.conformance import drawn, report
     from fedref.conformance.suite import BackendProcess
 
-    remarks, until, offered = Counter[str](), monotonic() + limit, False
-    with BackendProcess(name, timeout) as process, show_progress("drawn", " cases") as bar:
+    name, limit = draws.backend, draws.limit
+    remarks, until, lines, counts = Counter[str](), monotonic() + limit, [], dict[str, int]()
+    failure, stop, skipped = None, None, drawn.expected_subjects(patterns)
+    if skipped:
+        lines.append(f"not drawn, expected to fail (--xfail): {', '.join(sorted(skipped))}")
+    try:  # what was drawn until a signal is printed
+        with (
+            BackendProcess(name, draws.timeout) as process,
+            show_progress("drawn", " cases") as bar,
+        ):
 
-        def note(call: str, result: Any) -> None:
-            remarks.update(result.remarks)
-            bar.set_description_str(call, refresh=False)
-            bar.update()
+            def note(call: str, result: Any) -> None:
+                remarks.update(result.remarks)
+                bar.set_description_str(call, refresh=False)
+                bar.update()
 
-        found = drawn.search(process, draws, only, seed, dtype, until, note)
-        for call, count, failure in found:
-            offered = True
-            if failure is not None:
-                bar.close()
-                print(drawn.by_hand(failure))
-                if file:
-                    drawn.save(failure, name, file)
-                return 1
-            bar.write(f"{call}: {count} drawn cases pass")
-    for remark, n in remarks.items():
-        print(f"remark: {remark} ({n} cases)")
-    if monotonic() > until:
-        print(f"stopped after {limit:g} s (--limit): the rest was not drawn")
-        return 1
-    if not offered:
-        expected = "; with --random, give part of an algorithm or call" if only else ""
-        raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}{expected}")
-    return 0
+            found = drawn.search(
+                process, draws.number, draws.only, draws.seed, draws.dtype, until, note, skipped
+            )
+            for call, count, failure in found:
+                counts[call] = count
+                if failure is None:
+                    lines.append(f"{call}: {count} drawn cases pass")
+    except KeyboardInterrupt as signal:
+        stop = signal
+        lines.append("stopped: the rest was not drawn")
+    if failure is not None:
+        lines.append(drawn.by_hand(failure))
+        if draws.file:
+            drawn.save(failure, name, draws.file)
+    lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
+    if failure is stop is None and monotonic() > until:
+        lines.append(f"stopped after {limit:g} s (--limit): the rest was not drawn")
+    elif not counts and not stop:
+        expected = "; with --random, give part of an algorithm or call" if draws.only else ""
+        raise ConfigError(f"{name} offers nothing of {draws.only or 'what is drawn'}{expected}")
+    text = "\n".join(lines)
+    print(report.drawn_json(name, draws.dtype, draws.seed, counts, failure) if as_json else text)
+    if summary:
+        title = f"{name} in {draws.dtype}, drawn cases"
+        last = "a drawn case fails" if failure else f"{sum(counts.values())} drawn cases pass"
+        append(summary, report.report_markdown(title, f"{text}\n{last}"))
+    if stop:
+        raise stop
+    return int(failure is not None or monotonic() > until)

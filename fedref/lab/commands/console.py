@@ -21,12 +21,22 @@ def say(message: str) -> None:
 
 
 def show_progress(what: str, unit: str, **how: Any) -> Any:
-    """Return tqdm's bar; without a terminal it shows every ten seconds, from the tenth on."""
+    """Return tqdm's bar; without a terminal it is a plain line every ten seconds, from the tenth on."""
     from tqdm import tqdm  # slow to import
 
-    pause, delay = (0.1, 0.0) if sys.stderr.isatty() else (10.0, 10.0)
+    class Lines(tqdm):  # type: ignore[type-arg]
+        def display(self, msg: str | None = None, pos: int | None = None) -> None:
+            if msg is None:
+                total = f" of {self.total}" if self.total else ""
+                say(f"{self.desc.removesuffix(': ')}: {self.n}{total}{unit}")
+
+        def clear(self, nolock: bool = False) -> None:
+            pass
+
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    pause, delay = (0.1, 0.0) if shown else (10.0, 10.0)
     how |= {"mininterval": pause, "maxinterval": pause, "delay": delay}
-    return tqdm(desc=what, unit=unit, leave=False, dynamic_ncols=True, **how)
+    return (tqdm if shown else Lines)(desc=what, unit=unit, leave=False, dynamic_ncols=True, **how)
 
 
 @contextmanager
