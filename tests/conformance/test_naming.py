@@ -77,7 +77,7 @@ def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
     name, families = "the Hessian is taken at the adapted point", ("svm", "logistic")
     cases = [c for c in cases_of("meta_gradient", "per-fedavg") if c.model["family"] in families]
     answers = {case.name: answer(case, name) for case in cases}
-    assert any(r.mistakes == (name,) for r in named(cases, answers.values()))
+    assert any(name in r.mistakes for r in named(cases, answers.values()))
     one = "meta-per-fedavg-logistic"
     assert not any(
         r.mistakes for r in named(cases, (answers | {one: GOLDEN[one].outputs}).values())
