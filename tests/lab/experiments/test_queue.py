@@ -181,7 +181,8 @@ def test_whatever_a_step_does_the_first_ctrl_c_and_a_kill_end_the_run(then, word
 def test_a_saving_that_takes_long_is_waited_for():
     """Encoding takes longer than an interrupted command lives."""
     slow = (
-        "import time\nfrom fedref.boundary import checkpoint, files\nreal = checkpoint.dumps\n"
+        "import time\nfrom fedref.boundary import files\nfrom fedref.lab.experiments import checkpoint\n"
+        "real = checkpoint.dumps\n"
         "def slow(value):\n    time.sleep(1)\n    return real(value)\n"
         "checkpoint.dumps, files.end_soon.__defaults__ = slow, (0.2,)"
     )
