@@ -32,6 +32,7 @@ def toy():
     return federation_of(Logistic(3, 3), X, y, *ends)
 
 
+@pytest.mark.slow
 def test_its_table_is_what_fedref_run_computes():
     assert run_toy().keys() == ALGORITHMS.keys()
     algorithms = {

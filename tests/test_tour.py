@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import notebook
+import pytest
 
 PATH = Path(__file__).parent.parent / "fedref" / "teach" / "tour.ipynb"
 TOUR = json.loads(PATH.read_text("utf-8"))
@@ -40,6 +41,7 @@ def test_it_is_thirty_small_cells_that_have_been_run():
     assert (len(alts), min(map(len, alts)) > 30) == (6, True)
 
 
+@pytest.mark.slow
 def test_it_runs_and_shows_what_it_was_committed_with():
     plt.switch_backend("Agg")
     found = [cell for cell in notebook.run(TOUR)["cells"] if cell["cell_type"] == "code"]

@@ -56,6 +56,7 @@ SLIDER = """
 """
 
 
+@pytest.mark.slow
 def test_a_slider_shows_its_frames_and_the_middle_one_without_its_script(tmp_path, built):
     found = look(tmp_path, built, pictures.SLIDERS, SLIDER).values()
     for slider, (*shown, different, hidden) in zip(pictures.SLIDERS.values(), found, strict=True):
