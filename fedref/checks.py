@@ -165,7 +165,7 @@ class DualNumber(spec.Dual):
         if not np.can_cast(np.asarray(spec.value(x)).dtype, self.a.dtype, "same_kind"):
             raise TypeError("complex numbers are put into an array of real ones")
         self.a[i] = spec.value(x)
-        rest = (slice(None),) * any(one is Ellipsis for one in index)
+        rest = (slice(None),) if any(one is Ellipsis for one in index) else ()
         self.b[(*index, *rest)] = x.b if isinstance(x, spec.Dual) else 0
 
 
@@ -409,12 +409,12 @@ def _weigh(
         stepped = bool(np.isfinite(at_w).all())
         try:
             drops = stepped and _error(at_w, dual(w)) > loose
-            return Report(measure(dual), bound=bound, where=DROPS * drops)
+            return Report(measure(dual), bound=bound, where=DROPS if drops else "")
         except Exception as error:
             reason = f"{error or type(error).__name__}".splitlines()[0].split(";")[0][:120]
         if _error(at_w, rough(w)) <= loose:
             return Report(measure(step), bound=bound)
-    drops_and = f"{DROPS}, and " * stepped
+    drops_and = f"{DROPS}, and " if stepped else ""
     where = f"{drops_and}dual numbers do not pass it ({reason}): judged by differences, right to {loose:.0e}"
     return Report(measure(rough), bound=loose, where=where)
 
@@ -761,7 +761,7 @@ def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:
 def _report_on(result: verdicts.Result, case: Case, got: Mapping[str, Any], stack: bool) -> Report:
     """Report the first part of a state that is not what the generator yields, with evidence."""
     name, want = result.output, case.outputs[result.output]
-    where = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' * stack}"
+    where = f"{name}: got {got.get(name)}, expected {want}{' (stacked)' if stack else ''}"
     if seen := evidence.describe(result, case, "float64").evidence:
         where += f"; {seen.replace('what is right', 'what is expected')}"
     error = difference(got.get(name, np.nan), want)
@@ -788,7 +788,7 @@ def _name_parts(state: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         yield "clients that keep something", sorted(part)
         for k, kept in part.items():
             for i, x in enumerate(tree.leaves(kept)):
-                yield f"what client {k} keeps{f' ({i})' * bool(i)}", x
+                yield f"what client {k} keeps{f' ({i})' if i else ''}", x
 
 
 def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:

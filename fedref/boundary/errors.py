@@ -46,8 +46,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
         return f"{wrong}: there is none"
     many = len(names) > MOST_NAMES
     closest = get_close_matches(str(name), names, n=3 if many else 1, cutoff=0.6)
-    hints = [f"did you mean {' or '.join(map(repr, closest))}?"] * bool(closest)
-    hints += [f"known are {', '.join(names)}"] * (not many)
+    hints = [f"did you mean {' or '.join(map(repr, closest))}?"] if closest else []
+    hints += [] if many else [f"known are {', '.join(names)}"]
     return f"{wrong}: {' '.join(hints)}" if hints else wrong
 
 
@@ -85,4 +85,4 @@ def tell_error(error: BaseException) -> str:
         ". It writes into an array that it was given, which others read, too: write w = w - x for "
         "w -= x, or work on a copy"
     )
-    return place_of(error) + hint * ("read-only" in str(error))
+    return place_of(error) + (hint if "read-only" in str(error) else "")

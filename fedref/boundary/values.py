@@ -42,8 +42,8 @@ class Bounds(NamedTuple):
     def __str__(self) -> str:
         low = f"{'above' if self.open == 'both' else 'at least'} {self.low:g}"
         high = f"{'below' if self.open else 'at most'} {self.high:g}"
-        limits = [low] * (self.low > -inf) + [high] * (self.high < inf)
-        return ", " * bool(limits) + " and ".join(limits)
+        limits = ([low] if self.low > -inf else []) + ([high] if self.high < inf else [])
+        return (", " if limits else "") + " and ".join(limits)
 
 
 ANY = Bounds()
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
                 prefix = f"{where}: " if where else ""
                 raise ConfigError(prefix + unknown(with_dashes(self.name), result, self.words))
         elif result is None or (self.kind in (int, float) and not self.bounds.holds(result)):
-            expected = KINDS[self.kind] + str(self.bounds) * (self.kind in (int, float))
+            expected = KINDS[self.kind] + (str(self.bounds) if self.kind in (int, float) else "")
             expected = f"one of {', '.join(self.words)}" if self.words else expected
             if self.kind is int and isinstance(value, int | float) and abs(value) >= LARGEST:
                 expected += ", below 2^63"
@@ -102,7 +102,7 @@ class Entry(NamedTuple):
     def describe(self) -> str:
         """Return what the value means, and its default."""
         known = self.default not in (None, MISSING)
-        return self.meaning + f" (default {str(plain(self.default)).lower()})" * known
+        return self.meaning + (f" (default {str(plain(self.default)).lower()})" if known else "")
 
 
 def convert(kind: Any, value: Any) -> Any:

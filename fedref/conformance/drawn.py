@@ -131,7 +131,7 @@ def draw_larger(
     for i in range(MOST_LARGER):
         if failed == MOST_FAILURES or monotonic() > until:
             return
-        families = (case.model["family"],) * (i % 2 == 0)
+        families = (case.model["family"],) if i % 2 == 0 else ()
         graded = grade_drawn(backend, draw_case(source, case.call, name, *families), dtype)
         if graded is not None:
             yield graded
@@ -181,7 +181,7 @@ def by_hand(failure: Graded) -> str:
     for line in trace(lambda: answer(case)):
         values = ", ".join(f"{n} = {show(x)}" for n, x in line.values.items())
         computed.append(f"    {line.number}: {line.text:<60}  {values}"[:400])
-    lines += ["  fedref/spec.py computes"] * bool(computed) + shorten(computed, SHOWN, "lines")
+    lines += (["  fedref/spec.py computes"] if computed else []) + shorten(computed, SHOWN, "lines")
     names = list(result.outputs)
     first = names.index(result.output) if result.output in names else 0
     for n in names[max(first - 1, 0) :][:4]:  # from the one before the first that is wrong

@@ -108,7 +108,7 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
             backend, "imported_names", ()
         )
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
-        return Answer(remarks=(remark,) * imported, offered=False)
+        return Answer(remarks=((remark,) if imported else ()), offered=False)
     given = case.arguments(dtype)
     before = settings_and_bytes(case, given)
     printed = OpenStream()

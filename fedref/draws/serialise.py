@@ -64,7 +64,7 @@ def required_state(algorithm: str, start: Iterable[str], hyper: Mapping[str, Any
     names = list(start)
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else names[:1]
     main += [name for name in ("c", "h", "m", "v") if name in names and algorithm != "fedcurv"]
-    return main + ["mu"] * bool(hyper.get("adaptive_mu"))
+    return main + (["mu"] if hyper.get("adaptive_mu") else [])
 
 
 def load_server(algorithm: AnyAlgorithm, model: Model, values: Mapping[str, Array]) -> Any:

@@ -66,7 +66,7 @@ class Node(NDArrayOperatorsMixin):
             raise TypeError(
                 "in a gradient numbers do not change in place: write z = z + x for z += x"
             )
-        return rule_of(f, f".{method}" * (method != "__call__"), **options)(*xs)
+        return rule_of(f, (f".{method}" if method != "__call__" else ""), **options)(*xs)
 
     def __array_function__(self, f: Any, types: Any, xs: Any, options: Any) -> Any:
         return rule_of(f)(*xs, **options)

@@ -56,7 +56,7 @@ def enter(tag: str, cases: list[judge.Case]) -> None:
     for call, some in groupby(sorted(cases, key=lambda case: case.call), lambda case: case.call):
         chosen = list(some)
         names = ", ".join(dict.fromkeys(case.algorithm for case in chosen if case.algorithm))
-        claim = f"{call}{' of ' * bool(names)}{names}, {len(chosen)} cases = the specification"
+        claim = f"{call}{' of ' if names else ''}{names}, {len(chosen)} cases = the specification"
         proof(tag, claim, ONE)(partial(compare_all, chosen))
 
 

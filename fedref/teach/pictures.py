@@ -234,7 +234,9 @@ def draw_slider(page: str) -> Figure:
     """Draw all frames of a slider into one figure."""
     slider, frames = SLIDERS[page], dict[str, list[View]]()
     for x in slider.values:
-        views = frames[f"{slider.symbol}{' =' * (slider.key != 'round')} {x:g}"] = list[View]()
+        views = frames[f"{slider.symbol}{'' if slider.key == 'round' else ' ='} {x:g}"] = list[
+            View
+        ]()
         for panel in (Panel(*panel) for panel in slider.panels):
             if slider.key == "round":
                 views.append((panel._replace(round=int(x)), {}))
@@ -267,7 +269,7 @@ def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
         for n, artist in enumerate(new):
             for part in (artist, getattr(artist, "arrow_patch", None)):
                 if part is not None:
-                    part.set_gid(f"f{i}-{n}{'a' * (part is not artist)}")
+                    part.set_gid(f"f{i}-{n}{'' if part is artist else 'a'}")
     handles = {text: x for axes in panels for x, text in zip(*axes.get_legend_handles_labels())}
     looks = ({name: getattr(x, f"get_{name}")() for name in LOOK} for x in handles.values())
     signs = [Line2D([], [], **look) for look in looks]  # the lines have ids, and are in every frame
@@ -386,7 +388,7 @@ def draw_ellipses() -> Figure:
         return np.sum((w - w0) ** 2, -1) / 2
 
     penalties: list[Callable[[Array], Array]] = [
-        partial(fedcurv.penalty, others=[each], lam=1.0) for each in zip(I, theta)
+        partial(fedcurv.penalty, pairs=[each], lam=1.0) for each in zip(I, theta)
     ]
     for colour, penalty in zip(COLOURS[1:], (*penalties, circle)):
         look: dict[str, Any] = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}

@@ -69,7 +69,7 @@ def slider_html(page: str) -> str:
     middle = len(slider.values) // 2
 
     def as_frame(match: re.Match[str]) -> str:
-        on = " on" * (int(match[1]) == middle)
+        on = " on" if int(match[1]) == middle else ""
         return f'<g class="frame{on}" data-frame="{match[1]}"'
 
     frames = re.sub(r'<g id="f(\d+)-\w+"', as_frame, svg[svg.index("<svg") :])
@@ -132,7 +132,7 @@ def plain(markup: str) -> str:
 def page_html(text: str, page: str) -> str:
     """Return a whole page. page : its name, which the links mark."""
     nav = "".join(
-        f'<a href="{name}.html"{" aria-current=page" * (name == page)}>{html.escape(title)}</a>'
+        f'<a href="{name}.html"{" aria-current=page" if name == page else ""}>{html.escape(title)}</a>'
         for name, title in LINKS.items()
     )
     title = html.escape(text.partition("\n")[0].removeprefix("# "))

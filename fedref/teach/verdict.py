@@ -324,7 +324,7 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
         first = "`^` is no power in Python: write `**`"
     if isinstance(error, ImportError) and str(error.name).startswith("fedref"):
         first = f"an answer is written with the names of fedref.spec, not of {error.name}"
-    text = f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {first}"
+    text = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {first}"
     return Raised((text + f" ({NONE})" * ("NoneType" in first))[:240].rstrip(": "))
 
 
@@ -418,7 +418,7 @@ def evidence(
         yield text
         return
     if text != DIFFERS:
-        yield f"line {line} gives {text}{f' ({NONE})' * (value is None)}"
+        yield f"line {line} gives {text}{f' ({NONE})' if value is None else ''}"
     if value is None:
         return
     both = like(value, moment.value), moment.value
@@ -537,5 +537,5 @@ def describe_sum(yours: Mapping[str, str], right: Mapping[str, str]) -> str:
             faults.append(f"the factor of {term} should be {right[term]}")
         elif right[term] != c:
             faults.append(f"the sign of {term} is wrong")
-    faults += ["a term is missing"] * bool({*right} - {*yours})
-    return f"yours is {sum_text(yours)}" + f": {', '.join(faults)}" * bool(faults)
+    faults += ["a term is missing"] if {*right} - {*yours} else []
+    return f"yours is {sum_text(yours)}" + (f": {', '.join(faults)}" if faults else "")

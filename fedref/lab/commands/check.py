@@ -89,7 +89,7 @@ def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
     lines = []
     for (of, what, error, verdict), note in zip(cells, ["", *(row.note for row in rows)]):
         lines.append(f"{of:<{tag}}  {what:<{claim}}  {error:>7}  {verdict}")
-        lines += [f"    {note}"] * bool(note)
+        lines += [f"    {note}"] if note else []
     failed = sum(row.verdict != "ok" for row in rows)
     what = f"{failed} of {len(rows)} failed" if failed else f"all {len(rows)} hold"
     return "\n".join([*lines, "", f"{what} ({seconds:.1f} s)"])

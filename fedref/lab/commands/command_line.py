@@ -158,7 +158,8 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> Entry:
     usual = entry.default not in (None, MISSING, (), False, "")
     form = f"{entry.default:g}" if isinstance(entry.default, float) else entry.default
     meaning = entry.meaning or COMMON.get(entry.name, "")
-    meaning += f" [{', '.join(entry.words)}]" * bool(entry.words) + f" (default {form})" * usual
+    meaning += f" [{', '.join(entry.words)}]" if entry.words else ""
+    meaning += f" (default {form})" if usual else ""
     how: dict[str, Any] = {"help": meaning.replace("%", "%%")}
     options = [*SHORT.get(entry.name, ()), f"--{with_dashes(entry.name)}"]
     if entry.kind is bool:

@@ -104,7 +104,9 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     missing = list(islice((k for k in known if k not in held), MAX_LISTED + 1))
     if not missing:
         return ""
-    some = ", ".join(map(str, missing[:MAX_LISTED])) + ", ..." * (len(missing) > MAX_LISTED)
+    some = ", ".join(map(str, missing[:MAX_LISTED])) + (
+        ", ..." if len(missing) > MAX_LISTED else ""
+    )
     run = f"labels run from {labels[0]} to {labels[-1]}"
     return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {some}"
 
@@ -127,7 +129,7 @@ def byte_note(source: Source, scaling: Any) -> str:
 def list_some(names: Sequence[Any]) -> str:
     """Return the first names, and "..." if there are more."""
     shown = [printable(name, LABEL_WIDTH) for name in names[:MAX_LISTED]]
-    return ", ".join(shown) + ", ..." * (len(names) > MAX_LISTED)
+    return ", ".join(shown) + (", ..." if len(names) > MAX_LISTED else "")
 
 
 def unseen_note(federation: Federation) -> str:
@@ -188,7 +190,7 @@ def leftover_note(federation: Federation) -> str:
     reasons = [rule.leftover] if rule and rule.leftover else []
     if federation.source.test_from is not None and parameters.get("pool") == "train":
         reasons.append("the published test part")
-    more = f": {' and '.join(reasons)}" * bool(reasons)
+    more = f": {' and '.join(reasons)}" if reasons else ""
     return f"{left:,} of {len(federation.source.y):,} rows are left out{more}"
 
 
@@ -209,7 +211,7 @@ def remarks(federation: Federation) -> list[str]:
     notes = [
         *source.notes, byte_note(source, federation.parameters.get("scaling")),
         dealt_note(federation), unseen_note(federation), untested_note(federation),
-        test_label_note(federation), leftover_note(federation) * (federation.rule == "natural"),
+        test_label_note(federation), leftover_note(federation) if federation.rule == "natural" else "",
     ]  # fmt: skip
     return [printable(note) for note in notes if note]
 
@@ -226,7 +228,7 @@ def statistics_text(federation: Federation) -> str:
     split = f"split by {federation.rule}{options}, seed {federation.seed}"
     title = f"{printable(federation.source.name)}, {split}"
     lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
-    left = leftover_note(federation) * (federation.rule != "natural")
+    left = leftover_note(federation) if federation.rule != "natural" else ""
     notes = [*remarks(federation), left, label_note(federation.source)]
     lines += [f"  {note}" for note in notes if note]
     return "\n".join([title, *lines])

@@ -195,7 +195,7 @@ def from_manifest(
         held = (
             "train",
             "test",
-            *["validation"] * any("validation" in client for client in clients),
+            *(["validation"] if any("validation" in client for client in clients) else []),
         )
         parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)

@@ -137,7 +137,9 @@ class Experiment:
                 )
         for key, values in self.sweep.items():
             if key in ("name", "algorithm", "algorithms", "seed", "seeds"):
-                how = " (the key seeds takes several seeds without a sweep)" * ("seed" in key)
+                how = (
+                    " (the key seeds takes several seeds without a sweep)" if "seed" in key else ""
+                )
                 raise ConfigError(f"sweep {key}: cannot be swept{how}")
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
@@ -550,7 +552,8 @@ def refuse_two_meanings(experiment: Experiment, settings: Iterable[tuple[str, An
         meanings = {meaning_of(name, kind) for kind in kinds.values()} - {None}
         if name in schema(Experiment) or len(meanings) < 2:
             continue
-        swept, word = "sweep." * key.startswith("sweep."), json.dumps(value, separators=(",", ":"))
+        swept = "sweep." if key.startswith("sweep.") else ""
+        word = json.dumps(value, separators=(",", ":"))
         words = [quote_word(f"{swept}{label}.{with_dashes(name)}={word}") for label in kinds]
         raise ConfigError(
             f"{with_dashes(name)} means different things to {', '.join(kinds)}; expected it for those that "

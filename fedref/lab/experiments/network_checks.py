@@ -180,7 +180,7 @@ def refuse_gradient(model: TorchModel, w: Array, D: Batch, vs: Array, loss: Arra
         sizes = [x.numel() for x in model.parameters.values()]
         which = np.repeat(np.arange(len(sizes)), sizes)
         names = [k for j, k in enumerate(model.parameters) if all(map(differs, vs * (which == j)))]
-        shown = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         raise ConfigError(
             f"{model}: torch's gradient is not the loss's, in {shown or 'all together'}: it "
             "passes through detach, no_grad, .data, .item(), a hook or a backward of your own"

@@ -99,7 +99,8 @@ def print_message(text: str) -> None:
 def redraw(text: str) -> None:
     width = shutil.get_terminal_size().columns - 1
     with suppress(OSError, ValueError):
-        print(f"\r{text[:width]:<{width}}", end="\r" * (not text), file=sys.stderr, flush=True)
+        end = "" if text else "\r"
+        print(f"\r{text[:width]:<{width}}", end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Run(NamedTuple):
         if len(seeds) > 1 and follows == "run":
             texts.append(f"Each seed has its own split; split.json is that of seed {seeds[0]}.")
         elif len(seeds) > 1:
-            hint = ": with --set split.seed=run it follows the seed" * (follows is not None)
+            hint = ": with --set split.seed=run it follows the seed" if follows is not None else ""
             texts.append(
                 "± holds start, cohorts and batches, not the split, which is the same in all "
                 f"seeds{hint}."
@@ -466,7 +466,7 @@ def heading(run: Run) -> str:
         over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
     what = "Test accuracy in %" if scale == facts.PERCENT else "Test loss"
     return f"{what}, over {over}; (clients): mean over clients" + (
-        f"; ± sd, n − 1, over {seeds} seeds" * (seeds > 1)
+        f"; ± sd, n − 1, over {seeds} seeds" if seeds > 1 else ""
     )
 
 

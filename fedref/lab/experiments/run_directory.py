@@ -85,7 +85,8 @@ def resumable(directory: Path) -> Iterator[None]:
         raise
     except ResumableError as error:
         hint = f"; what was saved before is whole: go on with `{again}`"
-        raise FedrefError(f"{error}{hint * (path / 'config.toml').exists()}") from error
+        hint = hint if (path / "config.toml").exists() else ""
+        raise FedrefError(f"{error}{hint}") from error
 
 
 # ---- who owns a directory ------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def require_run(directory: Path) -> None:
     if held and not wrong:
         place = os.stat(directory)
         own = any(os.path.samestat(place, os.fstat(folder)) for folder in held)
-        wrong = ["is another folder than at the start"] * (not own)
+        wrong = [] if own else ["is another folder than at the start"]
     if wrong:
         raise ResumableError(
             f"{directory}: {wrong[0]}; expected the run's folder in its place until the run ends"

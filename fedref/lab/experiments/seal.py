@@ -176,7 +176,9 @@ def check_seal(
         if was == is_now or text in noted:
             continue
         if key == DATA or not changed_code:
-            go_on = f", or `fedref resume --changed-code {directory}` to go on" * (key != DATA)
+            go_on = (
+                f", or `fedref resume --changed-code {directory}` to go on" if key != DATA else ""
+            )
             raise DataError(
                 f"{directory}: {key} changed after {unit.name} began; expected the same, or "
                 f"`fedref run {directory}/config.toml` anew{go_on}"

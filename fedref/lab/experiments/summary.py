@@ -71,29 +71,36 @@ class Summary(list[Row]):
     def column(self, name: str, bold: str) -> list[str]:
         """Return the title and the cells of a column."""
         facts = SUMMARY[name.removesuffix("_clients")]
-        title = facts.title + " (clients)" * name.endswith("_clients")
+        title = facts.title + (" (clients)" if name.endswith("_clients") else "")
         scale = facts.scale or self.score.scale
         if name in SENT and any(0 < row[sent] < 5e3 for row in self for sent in SENT):
             title, scale = title.replace("MB", "kB"), 1e-3
         elif self.long:
-            title += " (%)" * (scale == PERCENT)
-            title += " ± sd, n − 1" * any(isfinite(row.get(f"{name}_sd", nan)) for row in self)
+            title += " (%)" if scale == PERCENT else ""
+            title += (
+                " ± sd, n − 1" if any(isfinite(row.get(f"{name}_sd", nan)) for row in self) else ""
+            )
         form = f"#.{self.digits + 2}g" if scale == 1 else f".{self.digits}f"
         cells, means = list[str](), []
         for row in self:
             mean, sd = f"{scale * row[name]:{form}}", scale * row.get(f"{name}_sd", nan)
             means.append(float(mean) if row["status"] == "done" else nan)
             point = f".{len(mean.partition('.')[2])}f" if isfinite(row[name]) else form
-            cells.append(mean + f" ± {sd:{form if 'e' in mean else point}}" * (sd == sd))
+            cells.append(mean + (f" ± {sd:{form if 'e' in mean else point}}" if sd == sd else ""))
         if self.best and np.isfinite(means).any():
-            lower = "loss" in f"{name} {self.score.column * (scale != PERCENT)}" or name in SENT
+            lower = (
+                "loss" in f"{name} {self.score.column if scale != PERCENT else ''}" or name in SENT
+            )
             best = np.nanmin(means) if lower else np.nanmax(means)
             cells = [bold.format(x) if m == best else x for m, x in zip(means, cells)]
         return [title, *cells]
 
     def cells(self, bold: str = "**{}**") -> list[list[str]]:
         """Return the table as text, the header first."""
-        titles = [row["title"] + f" ({row['status']})" * (row["status"] != "done") for row in self]
+        titles = [
+            row["title"] + (f" ({row['status']})" if row["status"] != "done" else "")
+            for row in self
+        ]
         columns = (self.column(name, bold) for name in self.columns)
         return [*map(list, zip(["algorithm", *titles], *columns))]
 
@@ -142,7 +149,9 @@ class Difference(NamedTuple):
     def __repr__(self) -> str:
         """Return a line: "apfl − fedavg, final test accuracy: +3.21 ± 0.54 points (...)"."""
         form, unit = ("+.2f", " points") if self.scale == PERCENT else ("+.4g", "")
-        margin = f" ± {self.scale * self.margin:{form.lstrip('+')}}" * isfinite(self.margin)
+        margin = (
+            f" ± {self.scale * self.margin:{form.lstrip('+')}}" if isfinite(self.margin) else ""
+        )
         how = f"t at 95 %, paired over {len(self.seeds)} seeds" if margin else "one seed: no margin"
         return f"{self.what}: {self.scale * self.mean:{form}}{margin}{unit} ({how})"
 

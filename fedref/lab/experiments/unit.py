@@ -75,7 +75,7 @@ class Unit(NamedTuple):
     @property
     def name(self) -> str:
         """The name in messages: "fedavg (seed 0, lr=0.1)"."""
-        return f"{self.label} (seed {self.seed}{', ' * bool(self.point)}{self.variant})"
+        return f"{self.label} (seed {self.seed}{', ' if self.point else ''}{self.variant})"
 
     @property
     def columns(self) -> Row:
@@ -125,7 +125,7 @@ def count_work(experiment: Experiment) -> str:
         "round": sum(one.rounds for one in work),
         "evaluation": evaluations,
     }
-    return ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items())
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
 
 
 class LoadedExperiment(NamedTuple):

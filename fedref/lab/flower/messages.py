@@ -151,7 +151,7 @@ def fits(value: Any, like: Like | None) -> bool:
 def describe(value: Any) -> str:
     """Return a value's type, shape and range as text, for a reason."""
     if not isinstance(value, Like | np.ndarray | np.generic | bool | int | float):
-        return type(value).__name__ + f" of {len(value)}" * isinstance(value, tuple)
+        return type(value).__name__ + (f" of {len(value)}" if isinstance(value, tuple) else "")
     array = value if isinstance(value, Like) else np.asarray(value)
     kind = f"{np.dtype(array.dtype)} {array.shape}"
     if isinstance(array, Like):

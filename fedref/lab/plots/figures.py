@@ -143,7 +143,7 @@ def curves(
         validation = [n for n in validation if np.isfinite(table[n]).any()][:1]
         by = column_of(validation[0], table) if validation else columns[0]
         rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
-        how = f"best{' by validation' * bool(validation)}" if others == "best" else others
+        how = f"best{' by validation' if validation else ''}" if others == "best" else others
         more = "\n" + style.wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
         table = last_round_over(key, table, by, others)
     over = None if swept or against == "round" else column_of(against, table)
@@ -324,7 +324,11 @@ def bars(
             axes.plot(in_paper[:, i], y, color="black", **style.TICK)
             ends = np.fmax(np.fmax(mean, mean + sd), in_paper[:, i])
             for at, end, m, s, d in zip(y, ends, mean, sd, in_paper[:, i]):
-                text = f"{m:.1f}" + f" ± {s:.1f}" * bool(s == s) + f" [{d:.1f}]" * bool(d == d)
+                text = (
+                    f"{m:.1f}"
+                    + (f" ± {s:.1f}" if s == s else "")
+                    + (f" [{d:.1f}]" if d == d else "")
+                )
                 axes.text(end + 1.2, at, text, va="center", fontsize=8)
         axes.set_yticks(range(len(drawn)), [series.name for series in drawn])
         axes.set_ylim(len(drawn) - 0.45, -0.55)

@@ -23,6 +23,6 @@ def all_of_them() -> str:
     parts = list[str]()
     for name, (first, *more) in RECIPES.items():
         long = len(name) > 12
-        parts += [f"  {name}"] * long + [f"  {'' if long else name:<13}{first}"]
+        parts += ([f"  {name}"] if long else []) + [f"  {'' if long else name:<13}{first}"]
         parts += [f"  {'':<13}{line}" for line in more]
     return "\n".join(parts)

@@ -82,7 +82,7 @@ def note_roles(columns: Columns) -> tuple[str, ...]:
     odd = [x for x in names if re.sub("[^a-z]", "", x.lower()) in ROLES or x.startswith("Unnamed:")]
     if not odd:
         return ()
-    some = ", ".join(odd[:MAX_LISTED]) + ", ..." * (len(odd) > MAX_LISTED)
+    some = ", ".join(odd[:MAX_LISTED]) + (", ..." if len(odd) > MAX_LISTED else "")
     return (
         f"taken as features: {some}; leave out what is none (a column `test` of 1 and 0 marks test rows, "
         "data.client names the column of clients)",

@@ -71,7 +71,7 @@ def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
     if of is not None:
         rule, given = of, {key: value for key, value in given.items() if key != "of"}
     if not isinstance(rule, str) or rule not in RULES:
-        hint = "; its parameters are --set split.KEY=VALUE" * ("(" in str(rule))
+        hint = "; its parameters are --set split.KEY=VALUE" if "(" in str(rule) else ""
         raise ConfigError(unknown("split rule", rule, RULES) + hint)
     return of, build(RULES[rule], given, rule)
 
