@@ -85,7 +85,7 @@ MORE: list[Callable[[Any], Any]] = [
     lambda w: np.linalg.norm(w - 0.1) ** 3 + np.logaddexp(w, 1).sum() + np.clip(w, 0.7, 1.7) @ w**3,
     lambda w: np.dot(A, w).mean() ** 3 + np.ravel(w.reshape(2, 2).T) @ w * w.mean(keepdims=True)[0],
     lambda w: (np.linalg.norm(w.reshape(2, 2), axis=1, keepdims=True) * w[:2]).mean(0).sum() ** 2,
-]  # fmt: skip
+]
 
 
 @proof("tapes", "∇f and ∇²f v by every rule = by dual numbers; no rule: refused", ONE)

@@ -26,7 +26,7 @@ from fedref.algorithms import (
     importance,
     per_fedavg,
     pfedme,
-)  # fmt: skip
+)
 from fedref.checks import Report, relative_error, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array

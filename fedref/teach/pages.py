@@ -65,20 +65,20 @@ def paper_page(module: ModuleType, label: str = "") -> str:
     symbols = table("symbol | name | what it is", rows) if rows else ""
     taught = [name for name, one in EXERCISES.items() if one.function in functions]
     return join(
-        f"# {source.title(module)}", why.strip(), source.introduction(module),
+        f"# {source.title(module)}",
+        why.strip(),
+        source.introduction(module),
         f"In fedref: {', '.join(f'`{name}`' for name in labels)}." if labels else "",
         section("The algorithm", NAMES, fence("python", loop)) if loop else "",
         section("Derivation", derivation.strip()),
         section("Two clients", picture(page, label)) if label else "",
-        section(
-            "Equation by equation", symbols, *equation_parts(source.equations_in(module))
-        ),
+        section("Equation by equation", symbols, *equation_parts(source.equations_in(module))),
         section("Worked example", example_text(label)) if label else "",
         section("Known mistakes", *mistakes_of(page)),
         section("Decisions", source.decisions(module)),
         section("What `fedref check` proves", items(claims)),
         section("Exercise", *map(exercise_text, taught)),
-    )  # fmt: skip
+    )
 
 
 def why_of(page: str) -> str:

@@ -38,7 +38,7 @@ from fedref.teach.exercises import (
     moments_of,
     name_lines,
     run,
-)  # fmt: skip
+)
 
 #: The largest relative error of a right answer, and of one that is told to be nearly right.
 EXACT, ROUGH = 1e-11, 1e-4

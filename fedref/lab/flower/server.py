@@ -166,7 +166,7 @@ def engine_over(nodes: Nodes, unit: Unit, head: Request) -> Engine:
 
     def work(
         algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
-    ) -> tuple[list[ClientResult | None], Counts]:  # fmt: skip
+    ) -> tuple[list[ClientResult | None], Counts]:
         """Do what `run_clients` does; in place of a client's state is its round."""
         rounds = np.array([-1 if t is None else t for t in states])
         places, requests = {}, {}
