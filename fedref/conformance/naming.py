@@ -183,8 +183,9 @@ def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dty
 def holds(made: Mapping[str, Any], case: Case, dtype: str) -> bool:
     """Return whether what a wrong specification made is right in a case."""
     want = {name: x for name, x in case.outputs.items() if name in made}
+    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
     return bool(want) and all(
-        np.shape(made[name]) == x.shape and difference(made[name], x) <= SAME[dtype]
+        np.shape(made[name]) == x.shape and difference(made[name], x) <= same
         for name, x in want.items()
     )
 

@@ -19,6 +19,9 @@ def pytest_addoption(parser: Any) -> None:
         "--fedref-xfail",
         help="a file of cases that are expected to fail, a name or a pattern a line",
     )
+    add(
+        "--fedref-unit", default="", help="what products are rounded to: tf32, 2**-9, grad=bfloat16"
+    )
     add("--fedref-quick", action="store_true", help="a few cases, which catch most known mistakes")
     add("--fedref-dtype", default="float64", choices=("float64", "float32"))
     add("--fedref-timeout", type=float, default=60.0, help="seconds a case")

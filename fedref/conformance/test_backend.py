@@ -11,6 +11,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.conformance import report, vectors
 from fedref.conformance.naming import name_mistakes
 from fedref.conformance.suite import BackendProcess, grade_all
+from fedref.conformance.units import parse_units, with_units
 from fedref.judge.verdicts import FAILED, NOT_ASKED, NOT_OFFERED, Result
 
 
@@ -32,13 +33,14 @@ def pytest_generate_tests(metafunc: Any) -> None:
     """One test for each case that is selected; those that are expected to fail are marked."""
     if "case" not in metafunc.fixturenames:
         return
-    only, quick, xfail = (
-        metafunc.config.getoption(f"--fedref-{name}") for name in ("only", "quick", "xfail")
+    only, quick, xfail, unit = (
+        metafunc.config.getoption(f"--fedref-{name}") for name in ("only", "quick", "xfail", "unit")
     )
     try:
         every = vectors.read()
         patterns = report.read_patterns(Path(xfail) if xfail else None, [c.name for c in every])
-        cases = vectors.select(every, only, quick)
+        units = parse_units(unit, [*dict.fromkeys(case.call for case in every)])
+        cases = with_units(vectors.select(every, only, quick), units)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     mark = pytest.mark.xfail(reason="--fedref-xfail", strict=False)

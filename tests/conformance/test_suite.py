@@ -346,8 +346,10 @@ def test_where_nothing_passes_no_file_of_expected_failures_makes_it_right(only, 
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
         (["fedref", "--dtype", "float16"], "unknown --dtype 'float16': did you mean"),
         (["fedref", "--quick", "--only", "evaluate-apfl-first"], "--quick has no case of evaluate"),
-        (["fedref", "--quick", "--random", "3"], "--quick is of golden cases"),
+        (["fedref", "--quick", "--random", "3"], "--quick and --unit are of golden"),
         (["fedref", "--only", "loss-mlp", "--summary", "no/folder"], "no/folder: No such file"),
+        (["fedref", "--unit", "tf23"], "--unit tf23: expected tf32, float16, bfloat16, 2**-N"),
+        (["fedref", "--unit", "gard=tf32"], "unknown function 'gard': did you mean 'grad'"),
         (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )
@@ -408,7 +410,12 @@ def test_quick_asks_the_cases_that_the_index_marks(capfd):
     assert first == f"quick: {len(quick)} of {len(CASES)} cases"
     assert last.startswith(f"offers {len(quick)} of {len(quick)} cases (100 %)")
     given = SimpleNamespace(fixturenames=["case"])
-    options = {"--fedref-quick": True, "--fedref-only": "", "--fedref-xfail": None}
+    options = {
+        "--fedref-quick": True,
+        "--fedref-only": "",
+        "--fedref-xfail": None,
+        "--fedref-unit": "",
+    }
     given.config = SimpleNamespace(getoption=options.get)
     given.parametrize = lambda _, cases, ids: setattr(given, "names", ids)
     test_backend.pytest_generate_tests(given)

@@ -21,6 +21,7 @@ def conformance(
     only: str = "",
     quick: bool = False,
     dtype: Literal["float64", "float32"] = "float64",
+    unit: str = "",
     random: Annotated[int, Bounds(0)] = 0,
     seed: Annotated[int, Bounds(0)] = 0,
     save: Path | None = None,
@@ -38,6 +39,8 @@ def conformance(
     only : the case of this name, or else all cases with this text in their tag, call, algorithm or name
     quick : a few cases alone, which catch 97 % of each function's known mistakes
     dtype : dtype of all arrays
+    unit : what products are rounded to where that is coarser: tf32, float16, bfloat16, a number such as
+        2**-9, or one for each function: loss=tf32,grad=2**-9
     random : draw so many cases for each function and algorithm instead, and show the smallest that fails
     seed : draw other cases
     save : write that case as FILE.npz, and as a pytest function in FILE.py
@@ -77,11 +80,12 @@ def conformance(
         nothing passes; 2 wrong input. Ctrl-C and SIGTERM print what was answered until then
     """
     from fedref.conformance import naming, report, suite, vectors  # `fedref --help` needs none
+    from fedref.conformance.units import parse_units, say_units, with_units
 
     if not (backend or list):
         raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
-    if random and quick and not list:
-        raise ConfigError("--quick is of golden cases, expected it or --random")
+    if random and (quick or unit) and not list:
+        raise ConfigError("--quick and --unit are of golden cases, expected them or --random")
     if save and not random:
         raise ConfigError("--save keeps a drawn case, expected --random N beside it")
     every = vectors.read()
@@ -89,7 +93,8 @@ def conformance(
     if random and not list:
         draws = Draws(backend, random, only, seed, dtype, save, timeout, limit)
         return draw_cases(draws, patterns, json, summary)
-    cases = vectors.select(every, only, quick)
+    units = parse_units(unit, [*dict.fromkeys(case.call for case in every)])
+    cases = with_units(vectors.select(every, only, quick), units)
     if list:
         for case in cases:
             print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
@@ -105,6 +110,7 @@ def conformance(
         results = [result._replace(looked=False) for result in results]
         results += map(suite.not_asked, cases[len(results) :])
     head = [f"quick: {len(cases)} of {len(every)} cases"] * quick
+    head += say_units(cases, units, dtype)
     text = "\n".join([*head, report.report_text(results, cases, patterns)])
     print(report.report_json(results, backend, dtype, len(every)) if json else text)
     if summary:
