@@ -33,8 +33,11 @@ rows    role → (S, W) rows within the client's data, one line a local step, �
 state   first {"server": ...}; afterwards what the backend returned in the round before
 data    of a client: {"X": (n, p), "y": (n,)}. Of a round: all clients' rows, and "offsets" (N + 1,):
         client k has rows offsets[k]:offsets[k+1]
-plan    a `fedref.sampling.Plan` as a dictionary, and "loss", the global training loss after the round,
-        for algorithms that watch it (adaptive μ, APFL's detector)
+plan    {"round": t; for each of the K clients of the cohort "clients", its index, ascending; "counts", how
+        often it was drawn; "sizes", n_k; "steps", how many local steps it does; "per_epoch", steps of one
+        epoch; "amount", epochs or steps asked for; "straggler"; "rows": role → (K, S, W), as for `rows`};
+        and "loss", the global training loss after the round, for algorithms that watch it (adaptive μ,
+        APFL's detector)
 
 Outputs that are not required are compared if they are returned, all in the order in which they arise:
 the report names the first one that differs.
