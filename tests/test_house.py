@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "algorithm": {"boundary", "models"},
     "algorithms": {"boundary", "models", "algorithm"},
 }
-MOST_ROOMS, MOST_ARROWS = 21, 118
+MOST_ROOMS, MOST_FLOORS, MOST_ARROWS = 21, 10, 118
 SEVEN = ("pyproject.toml", "fedref", "data", "reproduce", "tests", "README.md")
 
 
@@ -117,6 +117,10 @@ def test_no_arrow_goes_up_or_in_a_circle_and_there_are_few():
         if FLOORS.index(a) <= FLOORS.index(b) or b not in MAY_IMPORT.get(a, FLOORS)
     }
     assert wrong == {}
+    floors = dict[str, int]()
+    for room in sorted(rooms, key=FLOORS.index):
+        floors[room] = 1 + max((floors[below] for a, below in arrows if a == room), default=0)
+    assert max(floors.values()) <= MOST_FLOORS, floors
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     # a package that gathers its modules' names is no circle: they do not import it
     TopologicalSorter({

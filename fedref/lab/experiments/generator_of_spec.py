@@ -1,7 +1,7 @@
 """fedref/spec.py's generators as algorithms of a run: `fedref run fedref.spec:per_fedavg per-fedavg`.
 
 Each built-in algorithm has the settings of its class, and rounds and tests that the specification computes;
-judge/answer.py says how its generator is called, and what its yields are.
+judge/adapter.py says how its generator is called, and what its yields are.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class Specified:
 
     @property
     def parts(self) -> list[str]:
-        """What is yielded, as judge/answer.py names it."""
+        """What is yielded, as judge/adapter.py names it."""
         names, _ = RUNS[self.generator]
         return [*(names[:1] if getattr(self, "server", "") == "sgd" else names)]
 
