@@ -58,7 +58,7 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
 
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
-SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
+SLOPE_TOLERANCE = 0.5  # how far a Taylor slope may fall short: a wrong derivative's is less by 1
 WIDER = float(np.finfo(np.float32).eps / np.finfo(float).eps)  # bounds of float32 are as many times
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
@@ -289,7 +289,8 @@ def taylor_slope(
     # Rounding is proportional to the remainder's largest term, which need not be f(w).
     terms = abs(f(w)), steps * abs(np.sum(g * v)), steps**2 / 2 * abs(np.sum(hv * v))
     eps = float(np.finfo(np.result_type(w, np.float32)).eps)
-    clear = np.isfinite(remainders) & (remainders > 1e3 * eps * sum(terms))
+    rounding = np.maximum(1e3 * eps * sum(terms), 100 * _noise_of(f, w, v, eps))
+    clear = np.isfinite(remainders) & (remainders > rounding)
     if clear.sum() < 3:
         return float("inf")
     # The smallest clear steps: there the remainder's leading term dominates.
@@ -297,11 +298,18 @@ def taylor_slope(
     return float(np.polyfit(t, r, 1)[0])
 
 
+def _noise_of(f: Callable[[Array], Any], w: Array, v: Array, eps: float) -> float:
+    """Return by how much f jumps from one point to the next along v, close to w: its rounding, where terms
+    inside of f are larger than f and cancel. Third differences leave nothing of f itself."""
+    near = [f(w + t * v) for t in eps**0.5 * np.arange(9)]
+    return float(np.max(np.abs(np.diff(near, 3)))) / 4
+
+
 class Report(NamedTuple):
     """The result of a check: the relative error, and the Taylor slope where one was measured.
 
     order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
-    A slope of inf passes too: the remainder is zero up to rounding, see `taylor_slope`.
+    A larger one passes too, where the next term of f vanishes; inf: the remainder is zero up to rounding.
     where : of rounds, what differs first, and both values.
     """
 
@@ -317,9 +325,9 @@ class Report(NamedTuple):
 
     @property
     def slope_ok(self) -> bool:
-        if self.slope is None or self.order is None or self.slope == float("inf"):
+        if self.slope is None or self.order is None:
             return True
-        return abs(self.slope - self.order) <= SLOPE_TOLERANCE
+        return self.slope >= self.order - SLOPE_TOLERANCE  # nan is not
 
     @property
     def ok(self) -> bool:
@@ -580,7 +588,7 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
 
     _, g, Hv = at_w = derivatives(w, v)
     u = w + v[::-1]
-    Hu = model.hvp(w, u, D)
+    Hu, half = model.hvp(w, u, D), model.hvp(w / 2, v, D)
 
     def report(error: float) -> Report:
         return Report(float(error), bound=bound)
@@ -598,8 +606,10 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
         derived = {"gradient": check_gradient(f, grad, w, ways, bound=bound),
                    "hvp": check_hvp(f, grad, partial(model.hvp, D=D), w, ways, bound=bound)}  # fmt: skip
     return derived | {
+        # where a loss is saturated, the terms of Hv cancel: half way to 0 it shows their size
         "symmetric": report(
-            abs(u @ Hv - v @ Hu) / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), ROUNDING)
+            abs(u @ Hv - v @ Hu)
+            / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), abs(u) @ abs(half), ROUNDING)
         ),
         "stack": stack_equals_loop(derivatives, np.stack([w, 2 * w, -w]), np.stack([v, u, -v])),
         "rows": with_batch(Batch(D.X[::-1], D.y[::-1], s[::-1])),

@@ -77,6 +77,26 @@ def test_taylor_slopes(f, g, hv, slope):
     assert checks.taylor_slope(f, g, W, V, hv) == pytest.approx(slope, abs=0.02)
 
 
+def test_taylor_slope_where_terms_inside_f_are_far_larger_than_it():
+    def f(w):
+        return np.exp(w).sum() + 1e6 - 1e6
+
+    g = np.exp(W)
+    slopes = [checks.taylor_slope(f, *given) for given in ((g, W, V, g * V), (g, W, V, 0 * V))]
+    assert slopes == [pytest.approx(3, abs=0.05), pytest.approx(2, abs=0.05)]
+    assert checks.taylor_slope(f, 1.1 * g, W, V) == pytest.approx(1, abs=0.05)
+
+
+def test_a_slope_above_the_order_passes():
+    """At 0 the next terms of f vanish, too."""
+    zero = np.zeros(3)
+    report = checks.check_hvp(
+        lambda w: (w**4).sum(), lambda w: 4 * w**3, lambda w, v: 12 * w**2 * v, zero
+    )
+    assert report.ok
+    assert report.slope == pytest.approx(4, abs=0.05)
+
+
 def test_taylor_slope_where_the_value_is_zero():
     """Rounding goes by the size of the terms, not by f(w) = 0."""
     zero = np.zeros(3)
