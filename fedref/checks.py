@@ -638,7 +638,7 @@ Generator = Callable[[Any, Array, Iterator[Any]], Iterator[Any]]
 
 
 def check_rounds(
-    algorithm: Any, generator: Generator, trace: Any = None, *, draws: int = 100,
+    algorithm: Any, generator: Generator, trace: Trace | None = None, *, draws: int = 100,
     bound: float = BOUND, f: Any = None,
 ) -> Report:  # fmt: skip
     """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
@@ -677,7 +677,7 @@ def check_rounds(
     'FAIL'
     """
 
-    def objective(trace: Any) -> Any:
+    def objective(trace: Trace) -> Any:
         told = (loss for loss, clients in zip(trace.losses, trace.rounds()) if clients)
         return f or Objective(trace.model, len(trace.offsets) - 1, lambda *_: next(told))
 
@@ -688,7 +688,7 @@ def check_rounds(
 
     counted = list[Report]()
 
-    def fails(trace: Any) -> bool:
+    def fails(trace: Trace) -> bool:
         report, counts = grade(trace) if any(trace.rounds()) else (None, False)
         counted.extend([report] if report and counts else [])
         return counts and report is not None and not report.ok
@@ -709,7 +709,7 @@ def check_rounds(
 
 
 def _grade_rounds(
-    algorithm: Any, generator: Generator, f: Any, bound: float, trace: Any
+    algorithm: Any, generator: Generator, f: Any, bound: float, trace: Trace
 ) -> tuple[Report, bool]:
     """Return the report on a trace, and whether it counts.
 
@@ -760,7 +760,7 @@ def _grade_rounds(
     return Report(max(errors), bound=max(bounds)), any(map(np.any, want.values()))
 
 
-def _case_of(trace: Any, want: dict[str, Array], bound: float) -> Case:
+def _case_of(trace: Trace, want: dict[str, Array], bound: float) -> Case:
     """Return the case whose outputs are a generator's states."""
     m, allowed = trace.model, tolerance(1.0) | {"float64": bound}
     model = {"d": m.d, "shapes": getattr(m, "shapes", ()), "l2": getattr(m, "l2", 0.0)}
@@ -778,7 +778,7 @@ def _report_on(result: verdicts.Result, case: Case, got: Mapping[str, Any], stac
     return Report(error, bound=case.tolerance["float64"], where=where)
 
 
-def _rounds_of(trace: Any, stack: bool) -> Iterator[Any]:
+def _rounds_of(trace: Trace, stack: bool) -> Iterator[Any]:
     """Yield the states of a trace's rounds; a write into what is read-only is told with its line."""
     try:
         yield from trace.run(stack)
@@ -801,7 +801,7 @@ def _name_parts(state: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
                 yield f"what client {k} keeps{f' ({i})' if i else ''}", x
 
 
-def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
+def check_invariance(trace: Trace, bound: float = BOUND) -> dict[str, Report]:
     """Check what may not change the rounds of a `strategies.Trace`: {property: its report}.
 
     stack, threads : clients at once, or some of them on each of two threads, to the bit.
@@ -841,25 +841,27 @@ def _error_of_states(w: Array, pairs: Iterable[tuple[Any, Any]]) -> float:
     return float(np.max(errors))
 
 
-def _with_rows(trace: Any, change: Callable[[Array], Array]) -> Any:
+def _with_rows(trace: Trace, change: Callable[[Array], Array]) -> Trace:
     plans = [p._replace(rows={r: change(x) for r, x in p.rows.items()}) for p in trace.plans]
     return trace._replace(plans=tuple(plans))
 
 
-def _renumber(trace: Any) -> Any:
+def _renumber(trace: Trace) -> Trace:
     """Return the trace with its last client first."""
     N = len(trace.offsets) - 1
     rows = [np.arange(*trace.offsets[k : k + 2]) for k in reversed(range(N))]
     order, plans = np.concatenate(rows), list[Any]()
     for p in trace.plans:
-        turned = {n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)}
+        turned: dict[str, Any] = {
+            n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)
+        }
         turned["clients"] = N - 1 - turned["clients"]
         plans.append(p._replace(**turned, rows={role: x[::-1] for role, x in p.rows.items()}))
     offsets = np.cumsum([0, *map(len, rows)])
     return trace._replace(X=trace.X[order], y=trace.y[order], offsets=offsets, plans=tuple(plans))
 
 
-def check_limit(a: Any, b: Any, trace: Any, bound: float = BOUND) -> Report:
+def check_limit(a: Any, b: Any, trace: Trace, bound: float = BOUND) -> Report:
     """Check that two algorithms, such as FedProx with μ = 0 and FedAvg, end each round with the same w.
 
     trace : a `strategies.Trace`, whose own algorithm only says which batches a step takes.

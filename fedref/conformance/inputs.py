@@ -73,7 +73,7 @@ def orders_of_parameters(model: Mapping[str, Any]) -> Iterator[tuple[str, Array]
 
 
 def changed(case: Case, words: str, arrays: Mapping[str, Array]) -> tuple[str, Case]:
-    return words, case._replace(inputs=case.inputs | arrays)
+    return words, case._replace(inputs={**case.inputs, **arrays})
 
 
 def other_labels(case: Case) -> Iterator[tuple[str, Case]]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fedref.conformance.inputs import other_inputs
-from fedref.conformance.suite import FAILED, PASSED, Result
 from fedref.conformance.trials import SearchEnded, Trials, search_apart
 from fedref.conformance.variations import Variation, find_variation
 from fedref.judge import Case, errata, find_combination
@@ -23,6 +22,7 @@ from fedref.judge.adapter import try_answer
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import difference
 from fedref.judge.evidence import SAME, describe
+from fedref.judge.verdicts import FAILED, PASSED, Result
 from fedref.models.numerics import Array
 
 #: A name is tried first on so many failing cases of a function and algorithm, the smallest.
@@ -254,9 +254,9 @@ class Search:
         """Return of which other inputs these answers are, or ""."""
         others = {case.name: dict(other_inputs(case)) for case in failed}
 
-        def answer(case: Case, words: str) -> Mapping[str, Any]:
+        def answer(case: Case, words: str) -> dict[str, Any]:
             known = others.get(case.name) or others.setdefault(case.name, dict(other_inputs(case)))
-            work = known.get(words, lambda: case.outputs)
+            work = known.get(words, lambda: dict(case.outputs))
             return self.trials.answer(case, words, lambda _: work())
 
         for words in others[failed[0].name]:

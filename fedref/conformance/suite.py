@@ -280,7 +280,7 @@ class InProcess(NamedTuple):
     """A backend in this process, with what a `BackendProcess` asks of it in another."""
 
     backend: Any
-    is_lost = False
+    is_lost: bool = False
 
     def offers(self, call: str) -> bool:
         return offers(self.backend, call)

@@ -361,7 +361,7 @@ def draw_meta_gradient(
     return inputs
 
 
-def draw_server(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_server(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
     """Draw a server's state in the middle of a run, by the names of cases; its vectors are any."""
     start = serialise.initial_server(algorithm, model, np.zeros(model.d))
     state = serialise.dump_state(start, np.float64)
@@ -373,7 +373,7 @@ def draw_server(source: RandomSource, algorithm: Any, model: Model) -> dict[str,
     return state | draw_learned(source, algorithm, model)
 
 
-def draw_learned(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_learned(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
     """Draw what the server has learned or adapted so far: Meta-SGD's α, of which no two entries need be
     equal, and FedProx's μ."""
     if getattr(algorithm, "adaptive_mu", False):
@@ -381,7 +381,7 @@ def draw_learned(source: RandomSource, algorithm: Any, model: Model) -> dict[str
     return {"alpha": source.rates(model.d)} if isinstance(algorithm, MetaSGD) else {}
 
 
-def draw_kept(source: RandomSource, algorithm: Any, model: Model) -> dict[str, Any]:
+def draw_kept(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
     """Draw what a client has kept for itself: {"client": ...}, or {}."""
     if isinstance(algorithm, APFL):
         units = sum(view.shape[-1] for view in model.unpack(np.zeros(model.d)) if view.ndim > 1)
@@ -425,7 +425,7 @@ def draw_dissimilarity(source: RandomSource, model: Model) -> dict[str, Any]:
 
 
 def draw_variant(
-    source: RandomSource, model: Model, algorithm: Any, variant: str
+    source: RandomSource, model: Model, algorithm: AnyAlgorithm, variant: str
 ) -> dict[str, Any]:
     sizes = [source.choose(SMALL) for _ in range(3)]
     inputs = draw_meta_gradient(source, model, variant, sizes)
@@ -435,7 +435,9 @@ def draw_variant(
     return inputs
 
 
-def draw_client(source: RandomSource, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
+def draw_client(
+    source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
+) -> dict[str, Any]:
     data = draw_some(source, model)
     plan = draw_plan(source, algorithm.roles, [len(data["y"])])
     rows = {role: x[0, : plan.steps[0]] for role, x in plan.rows.items()}
@@ -443,7 +445,9 @@ def draw_client(source: RandomSource, model: Model, algorithm: Any, name: str) -
     return inputs | (draw_kept(source, algorithm, model) if source.choose(BOTH) else {})
 
 
-def draw_aggregate(source: RandomSource, model: Model, algorithm: Any, name: str) -> dict[str, Any]:
+def draw_aggregate(
+    source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
+) -> dict[str, Any]:
     """Draw what the server gets from 1 to 3 of 4 clients: any vectors, as many as the weights."""
     K = source.choose(up_to(3))
     n, counts = (np.array([source.choose(up_to(most)) for _ in range(K)]) for most in (5, 2))
@@ -462,7 +466,7 @@ def draw_aggregate(source: RandomSource, model: Model, algorithm: Any, name: str
 
 
 def draw_evaluation(
-    source: RandomSource, model: Model, algorithm: Any, name: str
+    source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
 ) -> dict[str, Any]:
     tests = [draw_some(source, model) for _ in range(source.choose((1, 2)))]
     inputs = {"server": draw_server(source, algorithm, model), "tests": tests}

@@ -3,6 +3,7 @@ same derivatives as dual numbers, of the first and second order.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,8 @@ def tape_rules(c: Setting) -> Iterator[Report]:
     w, v = (np.arange(4) + 1) / 2 + 0.1 * c.rng.uniform(-1, 1, (2, 4))
     for f in FUNCTIONS + MORE:
         yield equal(tape.gradient(f, w), dual_gradient(f, w))
-        Hv = tape.gradient(lambda w, f=f: tape.gradient(f, w) @ v, w)
+        grad: Callable[[Any], Any] = partial(tape.gradient, f)
+        Hv = tape.gradient(lambda w: grad(w) @ v, w)
         yield equal(Hv, dual_hvp(f, w, v))
         with tape.gradients():
             yield equal(spec.gradient(f, w), dual_gradient(f, w))
@@ -135,13 +137,15 @@ def tape_leaves(c: Setting) -> Iterator[Report]:
         yield equal(tape.gradient(by_tape, c.w), spec.gradient(by_duals, c.w))
     with tape.gradients():
         got = spec.meta_sgd(mine, x, S, Q, steps=2), spec.mas(mine, c.w, S), mine.hvp(c.w, v, S)
-    for one, function in zip(got, (spec.meta_sgd, spec.mas)):
+    functions: tuple[Any, ...] = spec.meta_sgd, spec.mas
+    for one, function in zip(got, functions):
         given = (x, S, Q, 2) if function is spec.meta_sgd else (c.w, S)
         yield equal(one, function(c.f, *given))
     for i in (0, 1, 3):
         f = expressions(mine)[i] if i < 3 else lambda w: (mine.scores(w, Q.X) ** 2).sum()
         g = expressions(c.f)[i] if i < 3 else lambda w: (c.f.scores(w, Q.X) ** 2).sum()
-        Hv = tape.gradient(lambda w, f=f: tape.gradient(f, w) @ v, c.w)
+        grad: Callable[[Any], Any] = partial(tape.gradient, f)
+        Hv = tape.gradient(lambda w: grad(w) @ v, c.w)
         yield equal(Hv, np.imag(spec.gradient(g, c.w + 1e-200j * v)) / 1e-200)
     in_v = tape.gradient(lambda v: mine.hvp(c.w, v, S) @ c.h, v)
     yield equal(in_v, c.f.hvp(c.w, c.h, S))

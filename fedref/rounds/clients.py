@@ -21,7 +21,7 @@ class LocalRows(NamedTuple):
     k: int
 
     def gather(self, index: Array) -> spec.Batch:
-        return tree.freeze(spec.Batch(self.part.features(index), self.part.y.take(index)))  # type: ignore[no-any-return]
+        return tree.freeze(spec.Batch(self.part.features(index), self.part.y.take(index)))
 
     def all_rows(self) -> spec.Batch:
         first, end = self.part.offsets[self.k : self.k + 2]
@@ -52,12 +52,13 @@ class LazyClient(spec.Client):
     """A client whose training rows are gathered when they are asked for."""
 
     @cached_property
-    def data(self) -> spec.Batch:  # type: ignore[override]
-        return self[1].all_rows()  # type: ignore[attr-defined, no-any-return]
+    def data(self) -> spec.Batch:
+        rows: Any = self[1]
+        return rows.all_rows()
 
     @property
     def n(self) -> int:
-        part, k = self[1]  # type: ignore[misc]
+        part, k = self[1]
         return int(part.offsets[k + 1] - part.offsets[k])
 
 

@@ -463,8 +463,8 @@ def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, list[Any]]]
 
 def known_lines(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake in another line: what to say to it}."""
-    edits = ((edit.split(" → "), words) for edit, words in exercise.elsewhere.items())
-    return {exercise.source.replace(*edit): words for edit, words in edits}
+    edits = ((*edit.split(" → "), words) for edit, words in exercise.elsewhere.items())
+    return {exercise.source.replace(right, wrong): words for right, wrong, words in edits}
 
 
 def known_answers(exercise: Exercise) -> dict[str, str]:

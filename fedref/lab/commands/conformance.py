@@ -183,7 +183,7 @@ def draw_cases(draws: Draws, patterns: Sequence[str], as_json: bool, summary: Pa
         if draws.file:
             drawn.save(failure, name, draws.file)
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
-    if failure is stop is None and monotonic() > until:
+    if failure is None and stop is None and monotonic() > until:
         lines.append(f"stopped after {limit:g} s (--limit): the rest was not drawn")
     elif not counts and not stop:
         expected = "; with --random, give part of an algorithm or call" if draws.only else ""

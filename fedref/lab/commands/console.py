@@ -24,7 +24,7 @@ def show_progress(what: str, unit: str, **how: Any) -> Any:
     """Return tqdm's bar; without a terminal it is a plain line every ten seconds, from the tenth on."""
     from tqdm import tqdm  # slow to import
 
-    class Lines(tqdm):  # type: ignore[type-arg]
+    class Lines(tqdm):  # type: ignore[misc]
         def display(self, msg: str | None = None, pos: int | None = None) -> None:
             if msg is None:
                 total = f" of {self.total}" if self.total else ""

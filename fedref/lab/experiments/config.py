@@ -298,8 +298,8 @@ def assign(table: dict[str, Any], key: str, value: Any) -> None:
         table[head][rest] = value
     elif head == "algorithms" and label in table[head]:
         table[head][label][name] = value
-    elif (label := label_of(key, table)) is not None:
-        table["algorithms"][label][key.rpartition(".")[2]] = value
+    elif (one := label_of(key, table)) is not None:
+        table["algorithms"][one][key.rpartition(".")[2]] = value
     elif key not in schema(Experiment):
         for values in tables_with(key, table):
             values[key] = one_number(key, value)
@@ -345,8 +345,8 @@ def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
         raise ConfigError(f"no algorithm of this run {takes}")
     head, _, rest = key.partition(".")
     if rest and head not in TABLES:
-        tables = {*map(spell_key, TABLES), *entries}
-        raise ConfigError(unknown("table or algorithm of this run", spell_key(head), tables))
+        words = {*map(spell_key, TABLES), *entries}
+        raise ConfigError(unknown("table or algorithm of this run", spell_key(head), words))
     if head == "algorithms" and rest.partition(".")[0] not in entries:
         raise ConfigError(unknown("algorithm of this run", rest.partition(".")[0], entries))
     tables = {f"algorithms.{label}": known for label, known in entries.items()}

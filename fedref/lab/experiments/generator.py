@@ -83,7 +83,7 @@ class Generated(Algorithm[Any, Any, Any, Any]):
         states = self.generator(f, w, rounds, **self.choose(self.generator))
         if not hasattr(states, "__next__"):
             raise OwnCodeError(f"{name_of(self)} returns {quote(states)}, expected yields")
-        return states  # type: ignore[no-any-return]
+        return states
 
     def state_of(self, yielded: Any) -> tuple[State, dict[str, float]]:
         """Return what is tested, of what was yielded, and measurements."""
@@ -98,7 +98,7 @@ class Generated(Algorithm[Any, Any, Any, Any]):
     ) -> Array:
         w = sent.w if client_state is None else client_state
         if D is None or self.adapt is None:
-            return w  # type: ignore[no-any-return]
+            return w
         with tape.gradients():
             rows, given = spec.Batch(D.X, D.y), self.choose(self.adapt)
             adapted = self.adapt(Objective(model), w, rows, **given)

@@ -191,8 +191,9 @@ def check_vector(shown: str, x: Any, d: int) -> None:
 
 def global_random_states() -> tuple[Any, ...]:
     """Return the states of the random generators that a program shares."""
-    kind, numbers, *rest = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
-    return kind, numbers.tobytes(), rest, random.getstate()  # type: ignore[union-attr]
+    state: Any = np.random.get_state()  # noqa: NPY002
+    kind, numbers, *rest = state
+    return kind, numbers.tobytes(), rest, random.getstate()
 
 
 def first_difference(together: Sequence[Any], alone: Sequence[Any], clients: Sequence[int]) -> str:
