@@ -11,7 +11,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from operator import attrgetter
@@ -46,11 +46,12 @@ STEP_SIZES = (0.3, 0.4, 0.6, 0.7, 0.8)
 class Exercise:
     """A missing expression. algorithm : the one whose rounds reach the function.
 
-    slips : wrong expression → what to say to it; elsewhere : the same of "RIGHT → WRONG" in another line.
+    slips : wrong expression → what to say to it; others : other expressions of the function, with theirs.
+    Where the function is a loop each is all that a line assigns. seed : which of them is missing.
     terms : what an answer may be a sum of.
     vary : arguments of the function that every third case has; late : those of the cases of four rounds,
     in which a client joins late; signed : an array that has entries of either sign, and beyond 1, in all
-    cases but the worked example. minutes : an estimate.
+    cases but the worked example. shown : settings of the picture. minutes : an estimate.
     """
 
     name: str
@@ -64,8 +65,22 @@ class Exercise:
     terms: Sequence[str] = field(default=(), hash=False)
     vary: Mapping[str, Any] = field(default_factory=dict, hash=False)
     late: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     signed: str = ""
+    shown: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    seed: int = 0
+
+    def with_seed(self, seed: int) -> "Exercise":
+        """Return the exercise with another missing expression and another worked example; 0 is this one."""
+        gaps = {self.missing: self.slips, **self.others}
+        missing = [*gaps][seed % len(gaps)]
+        terms = self.terms if missing == self.missing or not self.is_loop else ()
+        slips = gaps.pop(missing)
+        one = replace(self, missing=missing, slips=slips, others=gaps, terms=terms, seed=seed)
+        vars(one).update(
+            solution=self.solution
+        )  # which a process that runs students' code does not see
+        return one
 
     @property
     def file(self) -> str:
@@ -98,10 +113,11 @@ def read(text: str, where: object) -> dict[str, Exercise]:
     for name, table in tomllib.loads(text).items():
         try:
             one = exercises[name] = Exercise(name, **table)
-            if (times := one.source.count(one.missing)) != 1:
-                raise TypeError(
-                    f"{one.missing!r} stands {times} times in {one.function}, expected once"
-                )
+            for gap in (one.missing, *one.others):
+                if (times := one.source.count(gap)) != 1:
+                    raise TypeError(
+                        f"{gap!r} stands {times} times in {one.function}, expected once"
+                    )
             if one.algorithm not in ALGORITHMS:
                 raise TypeError(unknown("algorithm", one.algorithm, ALGORITHMS))
         except (TypeError, AttributeError) as error:
@@ -122,12 +138,13 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 # ---- calls: what the specification calls the function with ---------------------------------------
 
 
-def draw_case(algorithm: str, i: int) -> Case:
+def draw_case(algorithm: str, i: int, seed: int = 0, **shape: int) -> Case:
     """Return the i-th case: two rounds of two clients with two or three steps, all numbers drawn.
 
     Every third has four rounds, the first without the second client, and two epochs.
+    shape : other numbers of rounds, steps.
     """
-    rng, model = stream(0, "exercise", i), MODELS[i % 2]
+    rng, model = stream(seed, "exercise", i), MODELS[i % 2]
     cls = ALGORITHMS[algorithm]
     n = 2 * (WIDTH * len(cls().roles) + 1) + 1
     names = [x.name for x in fields(cls) if x.name in RATES]
@@ -135,10 +152,10 @@ def draw_case(algorithm: str, i: int) -> Case:
     w, X = (rng.choice([-1, 1], s) * rng.integers(1, 20, s) / 10 for s in (model.d, (n, 2)))
     y = rng.permutation(np.arange(n) % 2)
     late = i % 3 == 2
-    steps = 4 if late else 2 + i % 4 // 2
+    usual = {"rounds": 4 if late else 2, "steps": 4 if late else 2 + i % 4 // 2}
     return make_rounds(
-        algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, rounds=4 if late else 2,
-        steps=steps, epochs=1 + late, late=late,
+        algorithm, w, X, y, rates, model=model, width=WIDTH, spare=1, epochs=1 + late, late=late,
+        **usual | shape,
     )  # fmt: skip
 
 
@@ -179,7 +196,9 @@ def calls_of(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
     Every third has the arguments of `vary`: the judge's rounds have what an algorithm's defaults ask
     for, and an answer may not rest on that. The last one has complex numbers, where the function takes them.
     """
-    calls = [record_call(exercise, draw_case(exercise.algorithm, i)) for i in range(DRAWN)]
+    seeds = [exercise.seed] + [0] * (DRAWN - 1)
+    cases = (draw_case(exercise.algorithm, i, seed) for i, seed in enumerate(seeds))
+    calls = [record_call(exercise, case) for case in cases]
     for call in calls[::3]:
         call.update(exercise.vary)
     for call in calls[2::3]:
@@ -240,11 +259,15 @@ def student_file(exercise: Exercise) -> str:
     """Return the file that a student starts from."""
     moment = moments_of(exercise)[0]  # of the first call
     return text_of("exercise.txt").format(
-        name=exercise.name, trains=exercise.trains, function=exercise.function, gap=GAP,
+        name=exercise.name + (f", seed {exercise.seed}" if exercise.seed else ""), trains=exercise.trains,
+        function=exercise.function, gap=GAP,
         model=MODELS[0], file=exercise.file, value=show(moment.value),
         given="\n".join(f"    {line}" for line in name_lines(exercise, moment)),
         gives="what is missing is" if exercise.is_loop else f"{exercise.name_of_function} returns",
         code=bare_code(exercise.source.replace(exercise.missing, GAP)),
+        last=text_of("run_example.txt").format(
+            file=exercise.file, function=exercise.name_of_function, name=exercise.name, seed=exercise.seed
+        ) if exercise.name in EXERCISES else "",
     )  # fmt: skip
 
 
@@ -276,8 +299,10 @@ def name_lines(exercise: Exercise, moment: Moment) -> Iterator[str]:
 
 def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> Exercise:
     """Return the exercise that the first line of a file names, or else the one whose function it defines."""
-    if first := re.match(r'\s*"""Exercise (.*?):', text):
-        return find(first[1], exercises)
+    last = r'\s*run_example\(\w+, "([\w-]+)", seed=(\d+)\)'
+    first = re.match(r'\s*"""Exercise (.*?)(?:, seed (\d+))?:', text) or re.search(last, text)
+    if first:
+        return find(first[1], exercises).with_seed(int(first[2] or 0))
     defined = re.findall(r"^ *def (\w+)", text, re.MULTILINE)
     answered = [one for one in exercises.values() if one.name_of_function in defined]
     if len(answered) == 1 and not re.match(r'\s*"""The suspect', text):  # of a hunt

@@ -7,8 +7,9 @@ suspect does not, and the number of the wrong line. The smaller the case that sh
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial, reduce
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial, reduce, wraps
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,12 +18,15 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.subprocess_runner import SubprocessRunner
-from fedref.judge.errata import MISTAKES, TEXTS, replace
+from fedref.judge.adapter import try_answer
+from fedref.judge.errata import MISTAKES, TEXTS, answer, replace
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
-from fedref.teach.exercises import Exercise, bare_code, exercise_of
-from fedref.teach.source import spec_code, text_of
+from fedref.teach.exercises import Exercise, bare_code, draw_case, exercise_of
+from fedref.teach.source import equations_in, page_name, spec_code, text_of
 from fedref.teach.verdict import WAITED, OutOfTime, error_line, leaves, run_guarded, verdict
 
 SUSPECT, TEST = "suspect.py", "test_suspect.py"
@@ -50,17 +54,73 @@ def wrong_lines(right: str, wrong: str) -> list[int]:
     return [n for n, line in lines if line not in right.splitlines()]
 
 
-def choose(seed: int) -> str:
-    """Return the mistake that a seed plants."""
-    return str(stream(seed, "hunt").choice(list(plantable())))
+class Hunt(NamedTuple):
+    """What is asked for. algorithm : one, or the name of a paper, "" for any; level : 1 to 3, 0 for any."""
+
+    seed: int
+    algorithm: str = ""
+    level: int = 0
+
+    def __str__(self) -> str:
+        chosen = [self.algorithm] * bool(self.algorithm) + [f"level {self.level}"] * bool(
+            self.level
+        )
+        return ", ".join([f"hunt {self.seed}", *chosen])
 
 
-def hunt_files(seed: int) -> dict[str, str]:
+def hunt_of(text: str) -> Hunt | None:
+    """Return the hunt that a test file names in its first line, or None."""
+    first = re.match(r'\s*"""Hunt (\d+)(?:, (?!level )([\w-]+))?(?:, level (\d))?:', text)
+    return Hunt(int(first[1]), first[2] or "", int(first[3] or 0)) if first else None
+
+
+def algorithms_of(paper: str) -> list[str]:
+    return [name for name, cls in ALGORITHMS.items() if page_name(cls) == paper]
+
+
+def choose(hunt: Hunt) -> str:
+    """Return the mistake that is planted. Raises ConfigError if there is none."""
+    papers = {name: paper for name, (paper, _, _) in plantable().items()}
+    wanted = hunt.algorithm.replace("-", "_")
+    if hunt.algorithm in ALGORITHMS:
+        wanted = page_name(ALGORITHMS[hunt.algorithm])
+    if wanted and wanted not in papers.values():
+        known = dict.fromkeys(paper.replace("_", "-") for paper in papers.values())
+        raise ConfigError(unknown("algorithm with mistakes to plant", hunt.algorithm, known))
+    names = [name for name, paper in papers.items() if wanted in ("", paper)]
+    for i in stream(hunt.seed, "hunt").permutation(len(names)):
+        if hunt.level in (0, level_of(names[i]) if hunt.level else 0):
+            return names[i]
+    raise ConfigError(f"{hunt}: no mistake of that level; try another level from 1 to 3")
+
+
+@cache
+def level_of(mistake: str) -> int:
+    """Return how large a case has to be: 1 for a round of one step, 2 for a round of several, 3 for more.
+
+    Also 3 where no rounds show it, but another function of the paper.
+    """
+    for level, steps in enumerate((1, 3), 1):
+        for algorithm in algorithms_of(plantable()[mistake][0]):
+            case = draw_case(algorithm, 0, rounds=1, steps=steps)
+            right, wrong = try_answer(case, error=Exception), answer(case, mistake)
+            if not all(np.allclose(x, wrong.get(name, np.nan)) for name, x in right.items()):
+                return level
+    return 3
+
+
+def hunt_files(hunt: Hunt) -> dict[str, str]:
     """Return the two files of a hunt by their names."""
-    paper, _, wrong = plantable()[choose(seed)]
+    paper, _, wrong = plantable()[choose(hunt)]
     functions = function_names(wrong)
-    words = {"seed": seed, "name": functions[0], "functions": ", ".join(functions), "test": TEST}
-    words |= {"paper": paper, "topic": paper.replace("_", "-")}
+    algorithm = ALGORITHMS[algorithms_of(paper)[0]]
+    equations = (e for e in equations_in(sys.modules[algorithm.__module__]) if e.formula)
+    words = {"hunt": str(hunt), "Hunt": str(hunt).capitalize(), "name": functions[0], "test": TEST}
+    words |= {"paper": paper.replace("_", "-"), "functions": ", ".join(functions)}
+    words["batches"] = ", ".join(["D"] * len(algorithm().roles)) + "," * (
+        len(algorithm().roles) == 1
+    )
+    words["equations"] = "\n".join(f"    [{e.tag}] {e.text}" for e in equations)
     return {SUSPECT: HEAD.format(**words) + wrong + "\n", TEST: PAGE.format(**words)}
 
 
@@ -88,27 +148,29 @@ class Call(NamedTuple):
 
 def exercise_name(text: str, where: object, exercises: Mapping[str, Exercise]) -> str:
     """Return "hunt SEED", or the name of the exercise that a file answers. Raises ConfigError."""
-    hunted = re.match(r'\s*"""Hunt (\d+):', text)
-    return f"hunt {hunted[1]}" if hunted else exercise_of(text, where, exercises).name
+    hunted = hunt_of(text)
+    return str(hunted) if hunted else exercise_of(text, where, exercises).name
 
 
 def file_verdict(
     text: str, where: str, exercises: Mapping[str, Exercise], seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
     """Return the verdict on a file: of an exercise, or whether a hunt's line is found, and by a test."""
-    hunted = re.match(r'\s*"""Hunt (\d+):', text)
+    hunted = hunt_of(text)
     if not hunted:
         return verdict(text, where, exercises, seconds)
+    codes = plantable()[choose(hunted)][1:]
     with SubprocessRunner(fork=True) as runner:
-        said = runner.call(
-            hunt_verdict, text, where, int(hunted[1]), seconds, timeout=WAITED * seconds
-        )
+        said = runner.call(hunt_verdict, text, where, codes, seconds, timeout=WAITED * seconds)
     return (False, [said]) if isinstance(said, str) else said
 
 
-def hunt_verdict(text: str, where: str, seed: int, seconds: float) -> Any:
-    """Return whether a hunt's line is found, and by a test; a line where the file itself fails."""
-    _, right, wrong = plantable()[choose(seed)]
+def hunt_verdict(text: str, where: str, codes: Sequence[str], seconds: float) -> Any:
+    """Return whether a hunt's line is found, and by a test; a line where the file itself fails.
+
+    codes : the right one, and the suspect's.
+    """
+    right, wrong = codes
 
     def give_verdict() -> tuple[bool, list[str]]:
         if failure := run_tests(text, where, right)[0]:
@@ -145,6 +207,15 @@ def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:
         line = names.get("LINE")
         for name, test in names.items():
             if name.startswith("test") and callable(test):
+                if needs := [
+                    x for x in signature(test).parameters.values() if x.default is x.empty
+                ]:
+                    words = ", ".join(x.name for x in needs)
+                    return (
+                        f"{name} takes {words}: tests are called without arguments here",
+                        line,
+                        calls,
+                    )
                 try:
                     test()
                 except OutOfTime:
@@ -155,11 +226,17 @@ def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:
 
 
 def make_suspect(code: str, calls: list[Call]) -> ModuleType:
-    """Return the module of this code. Calls from outside are noted: what it calls itself is not."""
+    """Return the module of this code. Calls from outside are noted: what it calls itself is not.
+
+    It has all that `suspect.py` has where pytest imports it: also the names of the specification.
+    """
     wrong, suspect = ModuleType("suspect"), ModuleType("suspect")
     exec(compile("from fedref.spec import *\n" + code, SUSPECT, "exec"), vars(wrong))
+    vars(suspect).update(vars(wrong))
     for name in function_names(code):
-        setattr(suspect, name, partial(note_call, calls, name, getattr(wrong, name)))
+        function = getattr(wrong, name)
+        noted = partial(note_call, calls, name, function)
+        setattr(suspect, name, wraps(function)(lambda *xs, noted=noted, **ys: noted(*xs, **ys)))
     return suspect
 
 

@@ -200,6 +200,31 @@ def writable_gradient(
     return np.array(g) if isinstance(g, np.ndarray) else g
 
 
+def run_example(function: Callable[..., Any], name: str, seed: int = 0) -> None:
+    """Print what a student's function gives on the worked example, beside what is right.
+
+    `python FILE` does it, in the student's own process: an error is Python's own, with its lines.
+    """
+    exercise = EXERCISES[name].with_seed(seed)
+    if has_gap(function.__code__):
+        print(f"not finished: {GAP} still stands in {function.__name__}")
+        return
+    call, right = calls_of(exercise)[0]
+    names = {"gradient": writable_gradient} if "gradient" in function.__globals__ else {}
+    with patch.object(spec, "gradient", writable_gradient), patch.dict(function.__globals__, names):
+        yours = run(function, deepcopy(dict(call)))
+    both = [x[-1] if exercise.is_loop and x else x for x in (plain(yours), right)]
+    gives = "yields in the last round" if exercise.is_loop else "gives"
+    print(f"on the worked example yours {gives} {show(both[0])}")
+    words = "which is right" if not fault(plain(yours), right) else f"right is {show(both[1])}"
+    print(f"{words}; `fedref exercise check` tries it on other cases, too")
+
+
+def has_gap(code: Any) -> bool:
+    """Return whether ... stands in a function's code, or in that of one within it."""
+    return any(x is ... or (hasattr(x, "co_consts") and has_gap(x)) for x in code.co_consts)
+
+
 # ---- what a student wrote ------------------------------------------------------------------------
 
 
@@ -463,8 +488,9 @@ def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, list[Any]]]
 
 def known_lines(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake in another line: what to say to it}."""
-    edits = ((*edit.split(" → "), words) for edit, words in exercise.elsewhere.items())
-    return {exercise.source.replace(right, wrong): words for right, wrong, words in edits}
+    say = "what was left out is right, another line is not: "
+    others = ((gap, *slip) for gap, slips in exercise.others.items() for slip in slips.items())
+    return {exercise.source.replace(gap, f"({x})"): say + words for gap, x, words in others}
 
 
 def known_answers(exercise: Exercise) -> dict[str, str]:
@@ -477,7 +503,8 @@ def known_answers(exercise: Exercise) -> dict[str, str]:
         wrong = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
         if wrong != source:
             sheet.setdefault(wrong, f"this is the known mistake {mistake.name!r}: {mistake.why}")
-    known = {source.replace(exercise.missing, f"({x})"): to for x, to in exercise.slips.items()}
+    gaps = {exercise.missing: exercise.slips, **({} if exercise.is_loop else exercise.others)}
+    known = {source.replace(gap, f"({x})"): to for gap, xs in gaps.items() for x, to in xs.items()}
     return known | {text: sheet[text] for text in sorted(sheet, key=len)}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -54,6 +55,44 @@ def test_wrong_answers_are_told_in_words_in_numbers_and_where(name, every):
         code = fill(name, text).splitlines()
         for number in re.findall(r"line (\d+)", said):  # of what the student wrote
             assert {*re.findall(r"\w+", code[int(number) - 1])} & {*re.findall(r"\w+", text)}, said
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [(n, s) for n, one in EXERCISES.items() for s in range(1, 1 + len(one.others))],
+)
+def test_a_seed_leaves_out_another_expression_and_has_another_example(name, seed):
+    one = EXERCISES[name].with_seed(seed)
+    text = exercises.student_file(one)
+    assert one.missing not in text
+    assert one.missing != EXERCISES[name].missing
+    files = text, exercises.student_file(EXERCISES[name])
+    examples = [re.findall(r"^    (?:w|x|w_s) = .*", file, re.M) for file in files]
+    assert examples[0] != examples[1]
+    head, mark, code = text.rpartition('"""\n\nfrom')
+
+    def judge(answer, head=head):
+        return verdict.verdict(head + mark + code.replace("...", answer, 1), NAME, seconds=10.0)
+
+    assert judge(one.missing) == judge(one.missing, '"""Mine') == (True, ["right"])
+    headers = [head, '"""Mine'] * len(one.slips)  # the last line has the name and the seed, too
+    for (wrong, words), header in [*zip(one.slips.items(), headers)][::5]:
+        accepted, lines = judge(wrong, header)
+        assert not accepted
+        assert words in "\n".join(lines), (wrong, lines)
+    assert exercises.student_file(EXERCISES[name].with_seed(1 + len(one.others))) != text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [("mu / 2 * np.dot(w - w_t, np.inner(np.eye(2), w - w_t)) + 0 * abs(np.einsum('i->', w))", "is right;"),
+     ("mu * ((w - w_t) ** 2).sum()", "right is (0.0311"), ("...", "not finished")],
+)  # fmt: skip
+def test_a_file_runs_by_itself_on_its_worked_example(answer, said, tmp_path, capsys):
+    path = tmp_path / "proximal.py"
+    path.write_text(fill("proximal", answer), "utf-8")
+    runpy.run_path(str(path), run_name="__main__")
+    assert said in capsys.readouterr().out
 
 
 def written(case):

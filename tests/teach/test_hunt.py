@@ -28,7 +28,9 @@ def test_the_penalty_draws_to_the_server(mu, w):
 @cache
 def files():
     """The two files of a hunt for that mistake."""
-    return hunt.hunt_files(next(n for n in itertools.count() if hunt.choose(n) == SIGN))
+    return hunt.hunt_files(
+        next(hunt.Hunt(n) for n in itertools.count() if hunt.choose(hunt.Hunt(n)) == SIGN)
+    )
 
 
 def judged(line, pull="mu * w"):
@@ -69,6 +71,31 @@ def test_what_is_not_found(line, pull, said):
     found, lines = judged(line, pull)
     assert not found
     assert said in "\n".join(lines)
+
+
+def test_an_algorithm_and_a_level_are_chosen():
+    for level in (1, 2):
+        asked = hunt.Hunt(7, "per-fedavg-hf" if level == 1 else "fedmeta", level)
+        name = hunt.choose(asked)
+        assert hunt.plantable()[name][0] == ("per_fedavg" if level == 1 else "fedmeta")
+        assert hunt.level_of(name) == level
+        page = hunt.hunt_files(asked)[hunt.TEST]
+        assert hunt.hunt_of(page) == asked
+        _, right, _ = hunt.plantable()[name]
+        loop = {line.strip() for line in right.splitlines() if "grad" in line}
+        assert not any(line in page for line in loop)  # the formulae alone
+    with pytest.raises(ConfigError, match="unknown algorithm"):
+        hunt.choose(hunt.Hunt(7, "nope"))
+    with pytest.raises(ConfigError, match="no mistake of that level"):
+        hunt.choose(hunt.Hunt(7, "fedmaml", 9))
+
+
+def test_the_module_of_a_suspect_is_what_pytest_imports():
+    suspect = hunt.make_suspect(hunt.plantable()[SIGN][2], [])
+    assert suspect.Batch is spec.Batch
+    assert suspect.fedprox.__name__ == "fedprox"
+    text = '"""Hunt 7: x"""\nLINE = 1\ndef test(n): pass'
+    assert "test takes n" in str(hunt.file_verdict(text, "t.py", {}))
 
 
 def test_a_hunt_s_files():

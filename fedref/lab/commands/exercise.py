@@ -3,10 +3,13 @@
 examples
   fedref exercise list                     all exercises, the easiest first
   fedref exercise start meta-gradient .    make meta_gradient.py, in which an expression is missing
+  fedref exercise start meta-gradient . --seed 1   another expression of it, with other numbers
   fedref exercise check meta_gradient.py   is it right? If not, what does it give, and what is right?
+  fedref exercise check meta_gradient.py --picture mine.svg   rounds of two clients with yours
   fedref exercise check a.py b.py c.py     several files, with a table student × exercise
   fedref exercise check class --csv class.csv   a folder with the files of a class, or a folder a student
   fedref exercise hunt 7                   plant a mistake in an algorithm: hunt-7/suspect.py
+  fedref exercise hunt 7 --algorithm fedprox --level 2   where, and how hard
   fedref exercise check hunt-7/test_suspect.py   is the line found, and by how small a case?
   fedref exercise list --teacher           what each one trains, needs before, and how long it takes
 
@@ -59,34 +62,49 @@ def list_exercises(
             print(f"  minutes   {one.minutes}")
             print(f"  from      {one.function}")
         if solution:
-            print(f"  solution  {one.missing}")
+            for number in range(1 + len(one.others)):
+                print(
+                    f"  solution  {one.with_seed(number).missing}{f'  (--seed {number})' * bool(number)}"
+                )
 
 
-def start(name: str, folder: Path, *, exercises: Path | None = None) -> None:
+def start(
+    name: str, folder: Path, *, seed: Annotated[int, Bounds(0)] = 0, exercises: Path | None = None
+) -> None:
     """Write the file of an exercise. A file that exists is not replaced.
 
     name : a name of `fedref exercise list`
     folder : the folder for the file
+    seed : another number leaves out another expression of the function, with another worked example
     exercises : exercises of your own, a TOML file
     """
     from fedref.teach.exercises import find, student_file
 
-    exercise = find(name, read_exercises(exercises))
+    exercise = find(name, read_exercises(exercises)).with_seed(seed)
     path = folder / exercise.file
     write_new({path: student_file(exercise)})
     print(f"{path}: write what is missing, then `fedref exercise check {path}`")
 
 
-def hunt(seed: Annotated[int, Bounds(0)] = 0, *, out: Path | None = None) -> None:
+def hunt(
+    seed: Annotated[int, Bounds(0)] = 0,
+    *,
+    algorithm: str = "",
+    level: Annotated[int, Bounds(0, 3)] = 0,
+    out: Path | None = None,
+) -> None:
     """Plant a known mistake in an algorithm of the specification, to be found by a test.
 
     seed : which mistake
+    algorithm : in which algorithm (default: any)
+    level : 1: a round of one step shows it; 2: one of several steps; 3: several rounds, or another function
     out : the folder for suspect.py and test_suspect.py (default: hunt-SEED)
     """
-    from fedref.teach.hunt import SUSPECT, TEST, hunt_files
+    from fedref.teach.hunt import SUSPECT, TEST, Hunt, hunt_files
 
+    texts = hunt_files(Hunt(seed, algorithm, level))
     folder = out or Path(f"hunt-{seed}")
-    write_new({folder / name: text for name, text in hunt_files(seed).items()})
+    write_new({folder / name: text for name, text in texts.items()})
     suspect, test = folder / SUSPECT, folder / TEST
     print(f"{suspect}: one line is wrong; write a test, then `fedref exercise check {test}`")
 
@@ -116,6 +134,7 @@ class Row(NamedTuple):
 def check(
     *files: Path,
     csv: Path | None = None,
+    picture: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 30.0,
     exercises: Path | None = None,
 ) -> int:
@@ -125,12 +144,15 @@ def check(
 
     files : a solution, a hunt's test file, or folders with those of a class, which end with a table
     csv : also write the table to this file
+    picture : also draw rounds of two clients with this solution, beside the right ones, to an image file
     timeout : seconds of computing that a file may take
     exercises : exercises of your own, a TOML file
     """
     if not files:
         raise ConfigError(f"nothing to check: give {WANTED}")
     known = read_exercises(exercises)
+    if picture is not None and (len(files) > 1 or files[0].is_dir()):
+        raise ConfigError("--picture draws one solution: give one file")
     rows, code = list[Row](), 0
     for path, student in students_of(files):
         row, lines, status = check_one(path, student, known, timeout)
@@ -138,6 +160,8 @@ def check(
             print(f"{path}: " + "\n  ".join(lines))
         rows.append(row)
         code = max(code, status)
+    if picture is not None and code < 2:
+        print(f"  {draw_answer(files[0], picture, known, timeout)}")
     if len(rows) > 1:
         print(class_table(rows))
     if csv is not None:
@@ -145,6 +169,27 @@ def check(
         with disk_errors(csv):
             write_atomically(csv, partial(write_csv, written, list(Row._fields)))
     return code
+
+
+def draw_answer(path: Path, picture: Path, known: Mapping[str, Any], timeout: float) -> str:
+    """Draw the rounds of a solution beside the right ones, and return what is seen there."""
+    from fedref.boundary.style import save
+    from fedref.teach import comparison, pictures
+    from fedref.teach.exercises import exercise_of
+    from fedref.teach.hunt import hunt_of
+
+    text = read_text(path, WANTED)
+    if hunt_of(text):
+        raise ConfigError(f"{path}: --picture draws the solution of an exercise, not a hunt's test")
+    try:
+        both = comparison.compare(exercise_of(text, path, known), text, str(path), timeout)
+    except (TimeoutError, ChildProcessError) as error:
+        both = str(error)
+    if isinstance(both, str):
+        return f"no picture: {both}"
+    with disk_errors(picture):
+        save(pictures.draw(comparison.draw, both), picture)
+    return f"{both.words()}\n  {picture}"
 
 
 def students_of(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:

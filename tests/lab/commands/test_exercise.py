@@ -85,3 +85,16 @@ def test_the_solution_is_for_teachers_who_ask(capsys):
         assert one.name in out
         assert one.missing not in out
         assert one.missing in solutions
+
+
+def test_a_picture_is_of_one_solution(tmp_path, capsys):
+    main("exercise", "start", "step", tmp_path, "--seed", 1)
+    path, picture = tmp_path / "step.py", tmp_path / "step.png"
+    path.write_text(path.read_text("utf-8").replace("w = ...", "w = sum(ws) / len(ws)"), "utf-8")
+    assert (
+        main("exercise", "check", path, "--picture", picture) == 1
+    )  # of bowls with four rows each
+    assert "yours rests 0.394 from the cross; the right one rests 0.394" in capsys.readouterr().out
+    assert picture.stat().st_size > 10_000
+    assert main("exercise", "check", path, path, "--picture", picture) == 2
+    assert "give one file" in capsys.readouterr().err
