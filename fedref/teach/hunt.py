@@ -62,10 +62,8 @@ class Hunt(NamedTuple):
     level: int = 0
 
     def __str__(self) -> str:
-        chosen = [self.algorithm] * bool(self.algorithm) + [f"level {self.level}"] * bool(
-            self.level
-        )
-        return ", ".join([f"hunt {self.seed}", *chosen])
+        level = f"level {self.level}" if self.level else ""
+        return ", ".join(filter(None, [f"hunt {self.seed}", self.algorithm, level]))
 
 
 def hunt_of(text: str) -> Hunt | None:
@@ -117,9 +115,8 @@ def hunt_files(hunt: Hunt) -> dict[str, str]:
     equations = (e for e in equations_in(sys.modules[algorithm.__module__]) if e.formula)
     words = {"hunt": str(hunt), "Hunt": str(hunt).capitalize(), "name": functions[0], "test": TEST}
     words |= {"paper": paper.replace("_", "-"), "functions": ", ".join(functions)}
-    words["batches"] = ", ".join(["D"] * len(algorithm().roles)) + "," * (
-        len(algorithm().roles) == 1
-    )
+    roles = ["D"] * len(algorithm().roles)
+    words["batches"] = ", ".join(roles if len(roles) > 1 else [*roles, ""]).strip()
     words["equations"] = "\n".join(f"    [{e.tag}] {e.text}" for e in equations)
     return {SUSPECT: HEAD.format(**words) + wrong + "\n", TEST: PAGE.format(**words)}
 

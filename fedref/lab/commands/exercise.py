@@ -63,9 +63,8 @@ def list_exercises(
             print(f"  from      {one.function}")
         if solution:
             for number in range(1 + len(one.others)):
-                print(
-                    f"  solution  {one.with_seed(number).missing}{f'  (--seed {number})' * bool(number)}"
-                )
+                seed = f"  (--seed {number})" if number else ""
+                print(f"  solution  {one.with_seed(number).missing}{seed}")
 
 
 def start(
