@@ -7,7 +7,7 @@ differs.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -96,7 +96,7 @@ AllData = Callable[[], Batch]
 
 
 ServerState = TypeVar("ServerState")
-Sent = TypeVar("Sent")
+Sent = TypeVar("Sent", bound=Any)  # which has a w, where `start` is as usual
 Local = TypeVar("Local")
 ClientState = TypeVar("ClientState")
 
@@ -172,17 +172,17 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     def initial(self, model: Model, w: Array) -> ServerState:
         """Return the server's state before round 0, from the initial parameters w (d,)."""
-        return Server(w)  # type: ignore[return-value]
+        return cast(ServerState, Server(w))
 
     def download(self, server: ServerState) -> Sent:
         """Return what the server sends to every client of the cohort."""
-        return server  # type: ignore[return-value]
+        return cast(Sent, server)
 
     def start(
         self, model: Model, sent: Sent, client_state: ClientState | None, client: Participant
     ) -> Local:
         """Return the `local` from which one client starts its steps."""
-        return sent.w  # type: ignore[attr-defined]
+        return sent.w
 
     def step(self, model: Model, sent: Sent, local: Local, *batches: Batch) -> Local:
         """Take one local step, on one batch of each role."""
@@ -214,7 +214,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     ) -> ServerState:
         """Return the server's next state from the uploads, a tree of leaves (K, ...)."""
         w = weighted_mean(cohort.weights(self.weighting), uploads)
-        return Server(w)  # type: ignore[return-value]
+        return cast(ServerState, Server(w))
 
     def observe_loss(self, server: ServerState, loss: float) -> ServerState:
         """Return the server's state after it has seen the global training loss of this round."""
@@ -224,7 +224,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         self, model: Model, sent: Sent, client_state: ClientState | None, D: Batch | None
     ) -> Array:
         """Return the parameters (d,) that one client tests with, adapted to the batch D if there is one."""
-        return sent.w  # type: ignore[attr-defined]
+        return sent.w
 
     def server_metrics(self, server: ServerState) -> dict[str, float]:
         """Return extra columns for metrics.csv, from the server's state."""
