@@ -196,66 +196,80 @@ def iterate_rounds(
     "diverged", and the state the last finite one. say : is called if clients are run one by one.
     score_file : where a unit that begins puts its scores (None: in memory).
     """
-    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
-    dtype = np.dtype(experiment.dtype)
-    trained = loaded.federation
+    algorithm, trained = unit.algorithm, loaded.federation
     if algorithm.pooled:  # one client with all rows
         trained = pool(trained, stream(unit.seed, "pool"))
     if hasattr(algorithm, "generator"):
         plan_of = partial(plan_for, unit, trained.train.sizes)
         engine = engine._replace(round=GeneratorRounds(unit, loaded, trained, plan_of, say))
-    work = CarefulClients(experiment.on_failure, say, record and record.one_by_one)
+    work = CarefulClients(unit.experiment.on_failure, say, record and record.one_by_one)
     if record is None:
-        w = model.init(stream(unit.seed, "init")).astype(dtype)
-        state = State(algorithm.initial(model, w), {})
-        scores, row, problem = evaluate_round(unit, loaded, state, 0, True, engine)
-        more = dict.fromkeys(TOTALS, 0) | algorithm.server_metrics(state.server)
-        status = "diverged" if problem else "running" if experiment.rounds else "done"
-        reason = f"round 0: {problem}" if problem else ""
-        kept: Sequence[Scores] = [scores] if score_file is None else score_file.add(scores)
-        record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], kept, reason)
+        record = begin(unit, loaded, engine, score_file)
         yield record
-        if problem:
-            return
-    for t in range(record.round, experiment.rounds):
-        last = t + 1 == experiment.rounds
-        plan = plan_for(unit, trained.train.sizes, t)
-        state, log = engine.round(
-            algorithm, model, record.state, plan, trained, dtype=dtype, work=work
-        )
-        if is_own(algorithm):
-            what = f"{name_of(algorithm)}: the server's state after a round"
-            check_form(what, record.state.server, state.server)
-        due = last or (t + 1) % experiment.eval_every == 0
-        row, problem = {}, problem_in_parameters(state, plan)
-        rounds, kept = record.rounds, record.scores
-        if not problem and (due or algorithm.watches_loss):
-            scores, row, problem = evaluate_round(unit, loaded, state, t + 1, due, engine)
-            if due and (last or (t + 1) % (experiment.clients_every or 1) == 0):
-                rounds = [*rounds, t + 1]
-                kept = kept.add(scores) if isinstance(kept, ScoreFile) else [*kept, scores]
-        if problem:
-            yield record._replace(status="diverged", reason=f"round {t + 1}: {problem}")
-            return
-        loss, moved = row.get("train_loss", np.nan), state is not record.state
-        if algorithm.watches_loss and moved and not np.isnan(loss):  # else no client's work arrived
-            state = state._replace(server=algorithm.observe_loss(state.server, loss))
-        new = cost.columns(model, log, dtype)
-        totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
-        row = {
-            "round": t + 1, **(row if due else {}), **totals, **log.measured,
-            **algorithm.server_metrics(state.server),
-        }  # fmt: skip
-        record = Record(
-            "done" if last else "running",
-            t + 1,
-            state,
-            [*record.rows, row],
-            rounds,
-            kept,
-            one_by_one=work.one_by_one,
-        )
+    while record.status == "running":
+        record = add_round(unit, loaded, trained, record, engine, work)
         yield record
+
+
+def begin(
+    unit: Unit, loaded: LoadedExperiment, engine: Engine, score_file: ScoreFile | None
+) -> Record:
+    """Return the record of round 0: the initial state, evaluated."""
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    w = model.init(stream(unit.seed, "init")).astype(experiment.dtype)
+    state = State(algorithm.initial(model, w), {})
+    scores, row, problem = evaluate_round(unit, loaded, state, 0, True, engine)
+    more = dict.fromkeys(TOTALS, 0) | algorithm.server_metrics(state.server)
+    kept: Sequence[Scores] = [scores] if score_file is None else score_file.add(scores)
+    status = "running" if experiment.rounds else "done"
+    record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], kept)
+    return diverged(record, 0, problem) if problem else record
+
+
+def add_round(
+    unit: Unit, loaded: LoadedExperiment, trained: Federation, record: Record, engine: Engine,
+    work: CarefulClients,
+) -> Record:  # fmt: skip
+    """Return the record after one more round, or that of a unit that diverged in it.
+
+    trained : the clients as they train, which the centralised baseline has pooled.
+    """
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    dtype, t = np.dtype(experiment.dtype), record.round + 1
+    plan = plan_for(unit, trained.train.sizes, record.round)
+    state, log = engine.round(algorithm, model, record.state, plan, trained, dtype=dtype, work=work)
+    if is_own(algorithm):
+        what = f"{name_of(algorithm)}: the server's state after a round"
+        check_form(what, record.state.server, state.server)
+    if problem := problem_in_parameters(state, plan):
+        return diverged(record, t, problem)
+    last = t == experiment.rounds
+    due = last or t % experiment.eval_every == 0
+    row: Row = {}
+    rounds, kept = record.rounds, record.scores
+    if due or algorithm.watches_loss:
+        scores, row, problem = evaluate_round(unit, loaded, state, t, due, engine)
+        if problem:
+            return diverged(record, t, problem)
+        if due and (last or t % (experiment.clients_every or 1) == 0):
+            rounds = [*rounds, t]
+            kept = kept.add(scores) if isinstance(kept, ScoreFile) else [*kept, scores]
+    loss, moved = row.get("train_loss", np.nan), state is not record.state
+    if algorithm.watches_loss and moved and not np.isnan(loss):  # else no client's work arrived
+        state = state._replace(server=algorithm.observe_loss(state.server, loss))
+    new = cost.columns(model, log, dtype)
+    totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
+    row = {
+        "round": t, **(row if due else {}), **totals, **log.measured,
+        **algorithm.server_metrics(state.server),
+    }  # fmt: skip
+    status, rows = "done" if last else "running", [*record.rows, row]
+    return Record(status, t, state, rows, rounds, kept, one_by_one=work.one_by_one)
+
+
+def diverged(record: Record, t: int, problem: str) -> Record:
+    """Return the last finite record of a unit, with what was no longer finite after t rounds."""
+    return record._replace(status="diverged", reason=f"round {t}: {problem}")
 
 
 def plan_for(unit: Unit, sizes: Array, round: int) -> Plan:

@@ -129,23 +129,12 @@ def curves(
     """
     key = f"sweep.{against.removeprefix('sweep.')}"
     swept = key in table
-    known = [n for n in ("train_loss", "test_loss", "accuracy") if np.isfinite(table[n]).any()]
-    if (
-        "test_loss" not in known and "unseen_accuracy" in table
-    ):  # all test rows are of unseen clients
-        known.append("unseen_accuracy")
-    usual = known[-1:] if swept else [n for n in known if n != "test_loss" or len(known) < 3]
-    columns = [column_of(name, table) for name in names_of(metrics) or usual]
+    columns = [column_of(name, table) for name in names_of(metrics) or usual_metrics(table, swept)]
     columns = columns or [COLUMNS["test_loss"]._replace(parts=("test_loss",))]
-    more = ""
+    label = key.removeprefix("sweep.")
     if swept:
-        validation = [n for n in ("validation_accuracy", "validation_loss") if n in table]
-        validation = [n for n in validation if np.isfinite(table[n]).any()][:1]
-        by = column_of(validation[0], table) if validation else columns[0]
-        rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
-        how = f"best{' by validation' if validation else ''}" if others == "best" else others
-        more = "\n" + style.wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
-        table = last_round_over(key, table, by, others)
+        table, chosen = choose_others(key, table, columns[0], others)
+        label = style.plain_text(label) + chosen
     over = None if swept or against == "round" else column_of(against, table)
     drawn = [s for s in series_of(table) if any(s.values(c)[0].size for c in columns)]
     with context(style.STYLE):
@@ -157,11 +146,34 @@ def curves(
                 ends = table["round"]
                 wide = ends.min() > 0 and ends.max() > 20 * ends.min()
                 axes.set_xscale("log" if wide else "linear")
-                axes.set(
-                    xlabel=style.plain_text(key.removeprefix("sweep.")) + more,
-                    ylabel=f"{column.title}, last round",
-                )
+                axes.set(xlabel=label, ylabel=f"{column.title}, last round")
     return figure
+
+
+def usual_metrics(table: Table, swept: bool) -> list[str]:
+    """Return what is drawn where no metric is named: what has values, a swept key's last one alone."""
+    known = has_values(table, "train_loss", "test_loss", "accuracy")
+    if "test_loss" not in known and "unseen_accuracy" in table:  # all test rows are unseen clients'
+        known.append("unseen_accuracy")
+    return known[-1:] if swept else [n for n in known if n != "test_loss" or len(known) < 3]
+
+
+def has_values(table: Table, *names: str) -> list[str]:
+    """Return those of the columns that have a finite value."""
+    return [name for name in names if name in table and np.isfinite(table[name]).any()]
+
+
+def choose_others(key: str, table: Table, drawn: Column, others: str) -> tuple[Table, str]:
+    """Return `last_round_over` a swept key, and what the axis says of the other swept keys.
+
+    drawn : what the best of their values is chosen by where there are no validation rows.
+    """
+    validation = has_values(table, "validation_accuracy", "validation_loss")[:1]
+    by = column_of(validation[0], table) if validation else drawn
+    rest = [n.removeprefix("sweep.") for n in table if n.startswith("sweep.") and n != key]
+    how = f"best{' by validation' if validation else ''}" if others == "best" else others
+    chosen = "\n" + style.wrap_label(f"{how} over {', '.join(rest)}") if rest else ""
+    return last_round_over(key, table, by, others), chosen
 
 
 def last_round_over(key: str, table: Table, by: Column, others: str) -> Table:
