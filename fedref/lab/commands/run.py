@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import isfinite
@@ -113,43 +114,56 @@ def run(
     if help_columns or list:
         print(columns_help() if help_columns else listing())
         return 0
-    files = [word for word in what if word.endswith(".toml")]
-    if len(files) > 1:
-        raise ConfigError(f"{len(files)} files are given, expected one at most")
-    chosen = [word for word in what if word not in files]
+    file = file_of(what)
     given: dict[str, Any] = {"data": data, "split": split, "model": model, "seeds": seeds}
-    given |= {"algorithms": chosen or None}
+    given |= {"algorithms": [word for word in what if word != file] or None}
     given |= {key: literal(text) for key, text in settings.items() if text is not None}
-    experiment = config.compose(
-        files[0] if files else None, [*given.items(), *map(parse_setting, set)]
-    )
+    experiment = config.compose(file or None, [*given.items(), *map(parse_setting, set)])
     if print_config:
         print(config.toml_text(experiment), end="")
         return 0
     check_many(experiment, many)
     with ExitStack() as stack:
-        with naming(files[0] if files else ""):
+        with naming(file):
             progress = report_on(experiment, how if not dry_run else How(quiet=True), stack)
             loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
             notes = SILENT.message if how.silent else tell
             experiment = resolve_experiment(experiment, loader, notes)
         if dry_run:
-            if out is not None:
-                run_directory.is_begun(experiment, out)  # or refused
-            if not how.quiet:
-                print(config.toml_text(experiment), end="")
-                say(count_work(experiment))
+            show_plan(experiment, out, how)
             return 0
         out = out or run_directory.new_directory(experiment.name)
         with run_directory.resumable(out), run_directory.begin_run(experiment, out, tell):
             if not how.silent:
-                first = load_experiment(units(experiment)[0].experiment, loader)
-                notes_on_data = remarks(first.whole)
-                if experiment.classes == "all":  # else each client's own count from 0
-                    notes_on_data.append(label_note(first.whole.source, first.model.labels))
-                for text in [*filter(None, notes_on_data), f"results go to {out}/"]:
+                for text in [*data_notes(experiment, loader), f"results go to {out}/"]:
                     tell(text)
             return complete(experiment, out, how, loader, progress, stack)
+
+
+def file_of(words: Sequence[str]) -> str:
+    """Return the TOML file among the words; "" if there is none."""
+    files = [word for word in words if word.endswith(".toml")]
+    if len(files) > 1:
+        raise ConfigError(f"{len(files)} files are given, expected one at most")
+    return files[0] if files else ""
+
+
+def show_plan(experiment: Experiment, out: Path | None, how: How) -> None:
+    """Print the experiment that would run and how much it is; refuse a folder where it could not."""
+    if out is not None:
+        run_directory.is_begun(experiment, out)  # or refused
+    if not how.quiet:
+        print(config.toml_text(experiment), end="")
+        say(count_work(experiment))
+
+
+def data_notes(experiment: Experiment, loader: Loader) -> list[str]:
+    """Return what is remarkable of the rows that a run trains on, a line each."""
+    first = load_experiment(units(experiment)[0].experiment, loader)
+    notes = remarks(first.whole)
+    if experiment.classes == "all":  # else each client's own count from 0
+        notes.append(label_note(first.whole.source, first.model.labels))
+    return [*filter(None, notes)]
 
 
 def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> int:

@@ -7,7 +7,7 @@ Everything else is a local run's own code, so the numbers are equal to the bit.
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from pathlib import Path
@@ -155,33 +155,35 @@ class Nodes:
 # ---- the rounds of a unit ------------------------------------------------------------------------
 
 
-def engine_over(nodes: Nodes, unit: Unit, head: Request) -> Engine:
-    """Return the engine of a unit, whose rounds and evaluations are done by the nodes.
+@dataclass(frozen=True)
+class UnitOverNodes:
+    """The rounds and evaluations of a unit, done by the nodes.
 
     head : what all requests of the unit have in common.
     """
 
-    def round(*given: Any, **how: Any) -> tuple[State, RoundLog]:
-        return run_round(*given, **(how | {"work": work}))
+    nodes: Nodes
+    unit: Unit
+    head: Request
+
+    def round(self, *given: Any, **how: Any) -> tuple[State, RoundLog]:
+        return run_round(*given, **(how | {"work": self.work}))
 
     def work(
-        algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
-    ) -> tuple[list[ClientResult | None], Counts]:
+        self, algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
+    ) -> tuple[list[ClientResult | None], Counts]:  # fmt: skip
         """Do what `run_clients` does; in place of a client's state is its round."""
         rounds = np.array([-1 if t is None else t for t in states])
         places, requests = {}, {}
-        for node, facts in nodes.facts.items():
+        for node, facts in self.nodes.facts.items():
             if len(at := np.flatnonzero(np.isin(data.clients, facts.sizes[0]))):
                 places[node] = at
                 rows = tuple(data.rows[role][at] for role in algorithm.roles)
-                requests[node] = head._replace(
+                requests[node] = self.head._replace(
                     round=data.round, clients=np.array([data.clients[at], rounds[at]]), sent=sent,
                     work=Work(rows, np.array([data.steps[at], data.per_epoch[at]]), data.weights[at]),
                 )  # fmt: skip
-        one = data.subset_rows([0])._replace(steps=np.ones(1, np.int64))
-        with np.errstate(all="ignore"):  # one step on the stand-in's rows, as an example for all
-            (example,), _ = run_clients(algorithm, model, sent, [None], one)
-        assert example is not None
+        example = example_of(algorithm, model, sent, data)
         vector, names = max(tree.leaves(example.upload), key=np.size), sorted(example.log)
         like = Maybe(ClientAnswer(example.upload, True, Like(float, (len(names),))))
 
@@ -190,47 +192,68 @@ def engine_over(nodes: Nodes, unit: Unit, head: Request) -> Engine:
             check(answer, asked, "answer", vector)
             return answer
 
-        answers = nodes.exchange(requests, read, f"{unit.name}, round {data.round + 1}")
+        where = f"{self.unit.name}, round {data.round + 1}"
+        answers = self.nodes.exchange(requests, read, where)
         done: list[ClientResult | None] = [None] * len(states)
         for node, (results, _) in answers.items():
             for i, result in zip(places[node].tolist(), results):
                 if result is None:
                     failed = f"client {data.clients[i]} failed: its node's log says why"
-                    nodes.say(f"{unit.name}: {failed}")
+                    self.nodes.say(f"{self.unit.name}: {failed}")
                     continue
                 log = dict(zip(names, result.log.tolist()))
                 done[i] = ClientResult(result.upload, data.round if result.keeps else None, log)
         return done, total(Counts(*counts.tolist()) for _, counts in answers.values())
 
     def evaluate(
-        algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation, *_: Any,
+        self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation, *_: Any,
         round: int, train: bool, **__: Any,
     ) -> Scores:  # fmt: skip
         """Evaluate all clients, each on its node; a client without an answer has no rows."""
-        sent, requests = algorithm.download(state.server), {}
-        for node, facts in nodes.facts.items():
+        facts_of, requests = self.nodes.facts, {}
+        sent = algorithm.download(state.server)
+        for node, facts in facts_of.items():
             rounds = [state.clients.get(k, -1) for k in facts.sizes[0].tolist()]
             clients = np.array([facts.sizes[0], rounds])
-            requests[node] = head._replace(
+            requests[node] = self.head._replace(
                 round=round, sent=sent, work=bool(train), clients=clients
             )
 
         def read(node: int, answer: Any) -> Array:
-            K = len(nodes.facts[node].sizes[0])
+            K = len(facts_of[node].sizes[0])
             check(answer, Like(float, (3, K), [[0], [-inf], [-inf]], [[1], [inf], [inf]]), "scores")
             return np.asarray(answer)
 
-        where = f"{unit.name}, evaluation after round {round}"
-        columns = np.full((3, federation.clients), np.nan)
-        n_train, n_test = np.zeros((2, federation.clients), np.int64)
-        for node, scores in nodes.exchange(requests, read, where).items():
-            clients, n_train[clients], n_test[clients] = nodes.facts[node].sizes
-            columns[:, clients] = scores
-        columns[:2, n_test == 0] = np.nan
-        columns[2, (n_train == 0) | (not train)] = np.nan
-        return Scores(n_test, columns[0], columns[1], n_train, columns[2])
+        where = f"{self.unit.name}, evaluation after round {round}"
+        answers = self.nodes.exchange(requests, read, where)
+        return join_scores(
+            [(facts_of[node].sizes, scores) for node, scores in answers.items()],
+            federation.clients, bool(train),
+        )  # fmt: skip
 
-    return Engine(round, evaluate)
+
+def example_of(algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData) -> ClientResult:
+    """Return what a client's answer looks like: one step on the stand-in's rows."""
+    one = data.subset_rows([0])._replace(steps=np.ones(1, np.int64))
+    with np.errstate(all="ignore"):
+        (example,), _ = run_clients(algorithm, model, sent, [None], one)
+    assert example is not None
+    return example
+
+
+def join_scores(answers: Iterable[tuple[Array, Array]], clients: int, train: bool) -> Scores:
+    """Return the scores of all clients; one whose node did not answer has no rows.
+
+    answers : of each node its clients with their training and test rows, (3, K), and their accuracy,
+    test loss and training loss, (3, K). train : whether the last was asked for.
+    """
+    columns = np.full((3, clients), np.nan)
+    n_train, n_test = np.zeros((2, clients), np.int64)
+    for (k, trained, tested), scores in answers:
+        n_train[k], n_test[k], columns[:, k] = trained, tested, scores
+    columns[:2, n_test == 0] = np.nan
+    columns[2, (n_train == 0) | (not train)] = np.nan
+    return Scores(n_test, columns[0], columns[1], n_train, columns[2])
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -291,7 +314,8 @@ def serve(
             if not loaded.model.labels:
                 raise ConfigError("models of real targets are not run over Flower")
             require(loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters")
-            return engine_over(nodes, unit, head._replace(unit=unit.number))
+            over = UnitOverNodes(nodes, unit, head._replace(unit=unit.number))
+            return Engine(over.round, over.evaluate)
 
         progress = progress or Progress(message=say)
         done = execute(experiment, out, every=0, loader=loader, engine=engine, progress=progress)
