@@ -1,6 +1,7 @@
 """Evaluation: every client's model, personalised, on its own test data."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,28 +147,17 @@ def evaluate_clients(
     parts |= {"test": federation.test} if test else {}
     states = [client_states.get(k) for k in clients]
 
-    def personalise(block: Array) -> Array:
-        """Return one w for the whole block, (d,), or one for each of its clients, (K, d)."""
+    def score_block(block: Array) -> None:
         D, own = None, [states[k] for k in block]
         if algorithm.adapts_on:
+            draw = partial(adaptation_rows, sampling, algorithm.adapts_on)
+            sizes = federation.train.sizes[block].tolist()
             rows = [
-                federation.train.rows_of(k)[
-                    adaptation_rows(sampling, algorithm.adapts_on, n, clients[k], round, seed)
-                ]
-                for k, n in zip(block, federation.train.sizes[block].tolist())
+                federation.train.rows_of(k)[draw(n, clients[k], round, seed)]
+                for k, n in zip(block, sizes)
             ]
             D = federation.batch(np.stack(rows), dtype)
-        elif own[0] is None:
-            return algorithm.personalised_params(model, sent, None, None)
-        if algorithm.stacks:
-            state = None if own[0] is None else stack_shared(own)
-            return algorithm.personalised_params(model, sent, state, D)
-        batches = [None if D is None else Batch(D.X[i], D.y[i]) for i in range(len(own))]
-        each = (algorithm.personalised_params(model, sent, *pair) for pair in zip(own, batches))
-        return np.stack([*each])
-
-    def score_block(block: Array) -> None:
-        w = personalise(block)
+        w = personalise(algorithm, model, sent, own, D)
         for name, part in parts.items():
             scores[name][:, block] = mean_scores(model, w, federation, part, block, dtype)
 
@@ -181,6 +171,24 @@ def evaluate_clients(
             scores[name][:] = score_one_model(model, w, federation, part, dtype)
     (train_loss, _), (test_loss, accuracy) = scores.values()
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
+
+
+def personalise(
+    algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], D: Batch | None
+) -> Array:
+    """Return the parameters that clients are tested with: one w for all, (d,), or one for each, (K, d).
+
+    states : of the clients; where the algorithm stacks, all None or none. D : of each a batch to adapt
+    on, along a leading axis.
+    """
+    if D is None and states[0] is None:
+        return algorithm.personalised_params(model, sent, None, None)
+    if algorithm.stacks:
+        state = None if states[0] is None else stack_shared(states)
+        return algorithm.personalised_params(model, sent, state, D)
+    batches = [None if D is None else Batch(D.X[i], D.y[i]) for i in range(len(states))]
+    each = (algorithm.personalised_params(model, sent, *pair) for pair in zip(states, batches))
+    return np.stack([*each])
 
 
 def blocks(model: Model, federation: Federation, each: Array, dtype: Any) -> Iterator[Array]:

@@ -117,39 +117,53 @@ def run_clients(
         rows = sum(data.rows[role].shape[-1] for role in algorithm.roles)
         sample = model.work[0] * rows
         threads = threads_for(sample * (K if stack else 1), sample * int(data.steps.sum()))
-    parts: list[Sequence[int]] = [range(K)]
-    if threads > 1:  # a stack a thread, or client by client: the longest first
-        order, n = np.argsort(-data.steps).tolist(), min(threads if stack else K, K)
-        parts = [order[i::n] for i in range(n)]
+    parts = divide(data.steps, threads, stack)
     counters = [Counter(model) for _ in parts]
 
-    def run_part(i: int) -> list[ClientResult]:
-        counting: Any = counters[i]
+    def work(i: int) -> list[ClientResult]:
         states = [client_states[k] for k in parts[i]]
         part = (data if len(parts) == 1 else data.subset(parts[i])).materialise()
-        if stack:
-            locals_after = run_stacked(algorithm, counting, sent, states, part)
-        else:
-            locals_after = [
-                run_client(algorithm, counting, sent, state, part, k)
-                for k, state in enumerate(states)
-            ]
-        results = []
-        for k, (local, state) in enumerate(zip(locals_after, states)):
-            everything = cache(partial(part.all_rows, k))
-            result = algorithm.finish(counting, sent, local, state, everything)
-            log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
-            client_state = tree.copy_views(result.client_state)
-            results.append(result._replace(client_state=client_state, log=log))
-        return results
+        return run_part(algorithm, model, sent, states, part, stack, counters[i])
 
     def stop(first: int) -> None:
         for counter in counters[first:]:
             counter.stopped = True
 
-    results_of_parts = run_parts(run_part, range(len(parts)), threads, stop)
+    results_of_parts = run_parts(work, range(len(parts)), threads, stop)
     results = dict(zip(chain(*parts), chain(*results_of_parts)))
     return [results[k] for k in range(K)], total(counter.counts for counter in counters)
+
+
+def divide(steps: Array, threads: int, stack: bool) -> list[Sequence[int]]:
+    """Divide a round's clients, by their numbers of steps (K,), into parts that a thread each runs.
+
+    A part is a stack a thread, or a client, the longest first; with one thread it is all of them.
+    """
+    if threads <= 1:
+        return [range(len(steps))]
+    order, n = np.argsort(-steps).tolist(), min(threads if stack else len(steps), len(steps))
+    return [order[i::n] for i in range(n)]
+
+
+def run_part(
+    algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData,
+    stack: bool, counting: Any,
+) -> list[ClientResult]:  # fmt: skip
+    """Return the results of clients that one thread runs. counting : the model, with its costs counted."""
+    if stack:
+        locals_after = run_stacked(algorithm, counting, sent, states, data)
+    else:
+        locals_after = [
+            run_client(algorithm, counting, sent, state, data, k) for k, state in enumerate(states)
+        ]
+    results = []
+    for k, (local, state) in enumerate(zip(locals_after, states)):
+        everything = cache(partial(data.all_rows, k))
+        result = algorithm.finish(counting, sent, local, state, everything)
+        log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
+        client_state = tree.copy_views(result.client_state)
+        results.append(result._replace(client_state=client_state, log=log))
+    return results
 
 
 def pool(federation: Federation, rng: np.random.Generator) -> Federation:

@@ -4,7 +4,7 @@ What cannot be trained on is refused here, in one line, before any work.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from fedref.lab.experiments import config, names, network_checks
 from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
 from fedref.lab.experiments.own_code import errors_of_own_code, is_own, name_of
 from fedref.lab.experiments.torch_model import TorchModel
-from fedref.lab.experiments.unit import LoadedExperiment, units
+from fedref.lab.experiments.unit import LoadedExperiment, Unit, units
 from fedref.models import MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -350,6 +350,24 @@ def resolve_experiment(
         table = config.split_table(table | dict(loaded[0].whole.parameters))
     if is_file(data["name"]):
         data["name"] = str(Path(data["name"]).resolve())
+    check_settings(experiment, work, loaded, say)
+    cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
+    usual = experiment.clients_per_round
+    if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:
+        (usual,) = cohorts
+        if usual < USUAL_COHORT:
+            say(f"clients-per-round is {usual}: there are no more clients")
+    if not swept:  # the split need not be made again for the completed table
+        for unit, one in zip(work, loaded):
+            loader.kept[key_of(data, split_of(replace(unit.experiment, split=table)))] = one.whole
+    return replace(experiment, data=data, split=table, clients_per_round=usual)
+
+
+def check_settings(
+    experiment: Experiment, work: Sequence[Unit], loaded: Sequence[LoadedExperiment],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Refuse what a generator cannot do; say which settings have no effect, and what is doubtful."""
     for label, algorithm in experiment.algorithms.items():
         if experiment.on_failure == "drop" and hasattr(algorithm, "generator"):
             raise ConfigError(
@@ -371,13 +389,3 @@ def resolve_experiment(
         for key in algorithm.needs_two_steps if steps == {1} else ():
             if {key, f"algorithms.{label}.{key}"} & experiment.sweep.keys():
                 say(f"{label}: {key} has no effect with one local step: all points are equal")
-    cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
-    usual = experiment.clients_per_round
-    if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:
-        (usual,) = cohorts
-        if usual < USUAL_COHORT:
-            say(f"clients-per-round is {usual}: there are no more clients")
-    if not swept:  # the split need not be made again for the completed table
-        for unit, one in zip(work, loaded):
-            loader.kept[key_of(data, split_of(replace(unit.experiment, split=table)))] = one.whole
-    return replace(experiment, data=data, split=table, clients_per_round=usual)
