@@ -644,9 +644,9 @@ def check_rounds(
     """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
 
     generator : generator(f, w, rounds), in the manner of `fedref.spec`: a loop over rounds, over each
-    round's clients, over client.steps, whose items are tuples of batches. It yields after each round w,
-    or a tuple: the arrays of the server's state in their order (the first ones will do), and at any place
-    a dictionary {k: what client k keeps}.
+    round's clients, over client.steps, whose items are tuples of batches. It yields after each round
+    one of three forms: w; a tuple of the server's arrays in their order, all or the first ones; such a tuple
+    with a dictionary {k: what client k keeps} at any place.
     f : may be differentiated by `spec.gradient`, has f.grad and f.hvp, and f.train_loss(...), the training
     loss of which an algorithm that watches it is told after each round (`Objective`).
     A client is a `spec.Client`: k, n (its rows), data, steps, steps_per_epoch, draws, straggler. The

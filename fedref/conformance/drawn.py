@@ -1,8 +1,7 @@
 """Cases drawn by Hypothesis: small numbers, and of all that fail the smallest, to compute by hand.
 
-The specification answers each. Where a backend answers otherwise, the case counts if its answer is neither
-rounding alone nor close to a kink: moved inputs must move it as little, and that measures how much it may
-differ.
+The specification answers each. A backend's failure counts only if the right answer is well conditioned. We
+move the inputs a little; how far the answer moves is its tolerance.
 """
 
 import io

@@ -1,7 +1,7 @@
 """Names and evidence: which known mistakes explain what failed, and what can be seen in the numbers.
 
-A known mistake is the specification with a wrong line. Its name is given where it is certain: of one
-function and algorithm it fits the failing cases that it is known to change, and changes none that pass.
+A known mistake is the specification with a wrong line. It is named only if it reproduces all failing cases of
+a function and an algorithm that it is known to change, and no passing case contradicts it.
 Whatever has no name has evidence: the answer for other inputs (inputs.py), a combination of the
 specification's terms, a small change of it with the same numbers (variations.py), in which blocks they
 differ, a ratio, an order of entries, a multiple of an input.

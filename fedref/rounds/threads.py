@@ -60,8 +60,8 @@ def run_parts(
 ) -> list[Result]:
     """Return the work of every part, in order, done on so many threads; this one is one of them.
 
-    If part i fails, `stop(i + 1)` is called to end the parts after it; the first that failed, in
-    their order, is told. At Ctrl-C `stop(0)` is, and threads that do not end are left.
+    If part i fails, `stop(i + 1)` ends the parts after it, and the error of the first failing part is
+    raised. Ctrl-C calls `stop(0)`; threads that still run after PATIENCE seconds are abandoned.
     """
     n = min(threads, len(parts))
     if n < 2:

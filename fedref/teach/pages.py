@@ -275,7 +275,17 @@ def equations() -> str:
             code = source.number_lines(e.function)[e.line].strip()
             parts.append(formulae([e]) or fence("python", code))
             parts.append(f"{link} {summary_of(e.function)} {', '.join(places(e.tag))}")
+            parts.append(f"In the original paper: {original(e.tag)}.")
     return join(*parts)
+
+
+CONCORDANCE = tomllib.loads(text_of("concordance.toml"))
+
+
+def original(tag: str) -> str:
+    """Return where the original paper has an equation, or that this was not looked up."""
+    paper, _, number = tag.partition(" ")
+    return str(CONCORDANCE.get(paper, {}).get(number, "not looked up"))
 
 
 def places(tag: str) -> list[str]:
@@ -354,6 +364,7 @@ def tag_text(tag: str) -> str:
     labels = algorithms_of(paper_of(tag))
     return join(
         f"# [{tag}]",
+        f"In the original paper: {original(tag)}.",
         section("Where it is named", items(named)),
         section("By hand", *equation_parts(by_hand)),
         section("What `fedref check` proves", items(claims)),
@@ -363,7 +374,8 @@ def tag_text(tag: str) -> str:
 
 #: The pages about all papers and their links, short, so that they stand on one line.
 LINKS = {
-    "index": "Start", "algorithms": "Algorithms", "exercises": "Exercises", "tour": "Tour", "spec": "Papers",
+    "index": "Start", "pieces": "Pieces", "algorithms": "Algorithms", "exercises": "Exercises",
+    "tour": "Tour", "spec": "Papers",
     "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
     "reference": "Reference",
 }  # fmt: skip

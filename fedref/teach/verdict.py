@@ -1,8 +1,8 @@
 """The verdict on a student's file: right, or what is known of its mistake. It never says the solution.
 
-What stands where an expression was missing is computed wherever the specification computes the right one,
-with the same names in sight. What differs is then told in words, if it is a known wrong expression or line,
-by its form, or by the signs and factors of its terms; and in numbers.
+We evaluate the student's expression at every point where the specification evaluates its own, with the same
+names in sight. A difference is told in words (a known mistake, a wrong form, the sign or factor of a term)
+and in numbers.
 """
 
 import ast

@@ -90,6 +90,14 @@ def test_every_equation_is_whole_and_every_tag_has_its_line(read):
     assert read["spec.html"].text.count("<h2") == len(source.spec_sections()) == 18
 
 
+def test_where_an_original_has_an_equation_is_said_or_that_nobody_looked(read):
+    tags = [f"{paper} {number}" for paper, rows in pages.CONCORDANCE.items() for number in rows]
+    assert {*tags} <= {*source.tag_lines()}
+    assert len(tags) >= 20
+    assert "In the original paper: Algorithm 1." in topics.explain("scaffold alg.1")
+    assert "In the original paper: not looked up." in read["equations.html"].text
+
+
 def test_a_mistake_s_right_lines_are_the_specification_s():
     code = {line.strip() for line in TEXTS[spec].splitlines()}
     for name in MISTAKES:

@@ -1,7 +1,7 @@
 """Running experiments: to run is to complete the file of every unit; `fedref.run`.
 
-A run directory has one owner, which completes the units itself or has it done by an executor: of worker
-processes, which save in the directory, or any other, which sends units' files. To resume is to run again.
+A run directory has one owner. It completes the units itself, or an executor does: worker processes save in
+the directory, any other executor sends back the units' files. To resume is to run again.
 """
 
 import time

@@ -122,7 +122,7 @@ def curves(
 
     A star marks a round after which APFL renews its importance; it is hollow if only some seeds do. A
     cross marks the last round before the algorithm diverged. against : "round", or the column on the x
-    axis: bytes, flops ...; an algorithm with only zeros there is a level line at its last value. Or a
+    axis: bytes, flops ...; where these are all 0, an algorithm is a horizontal line at its last value. Or a
     key of the sweep: then the points are the values after the last round, and the axis is logarithmic
     if its values spread over more than a factor of 20. others : "best" or "mean" over the values of the
     other swept keys; the best is chosen by validation rows if there are any, else by what is drawn.
