@@ -53,6 +53,21 @@ def test_without_a_limit_there_is_a_thread_for_each_processor_of_this_process(mo
         assert threads.available_threads() == 2
 
 
+@pytest.mark.parametrize(
+    ("threads", "stack", "expected"),
+    [
+        (1, True, [[0, 1, 2, 3]]),
+        (1, False, [[0, 1, 2, 3]]),
+        (2, True, [[1, 3], [2, 0]]),  # a stack a thread, each with one of the longest
+        (9, True, [[1], [2], [3], [0]]),  # no part without clients
+        (2, False, [[1], [2], [3], [0]]),  # the next free thread takes the next client
+    ],
+)
+def test_clients_with_many_steps_begin_first(threads, stack, expected):
+    parts = loop.divide(np.array([2, 9, 5, 3]), threads, stack)
+    assert [list(part) for part in parts] == expected
+
+
 def test_threads_have_the_caller_s_numpy_errors_and_blas_has_one_thread():
     def work(x):
         return np.float64(1e300) * x, {
