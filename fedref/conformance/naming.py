@@ -86,7 +86,8 @@ def find_mistakes(
     for n, (places, failed) in enumerate(zip(subjects, unnamed)):
         if failed and trials.left > 0:
             share = trials.left / sum(map(bool, unnamed[n:]))
-            passed = [cases[i] for i in places if results[i].status == PASSED]
+            clear = [i for i in places if not cases[i].convention]
+            passed = [cases[i] for i in clear if results[i].status == PASSED]
             some = [(cases[i], results[i]) for i in failed]
             if said := search.tell(some, passed, trials.left - share):
                 for i in failed:
