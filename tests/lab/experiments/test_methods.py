@@ -258,7 +258,10 @@ def first_of(generator):
 @pytest.mark.parametrize(("generator", "cls"), PAIRS, ids=[cls.__name__ for _, cls in PAIRS])
 def test_a_method_in_20_lines_is_the_class(generator, cls):
     assert len(inspect.getsource(generator).splitlines()) <= 22  # its name and its paper, too
-    report = checks.check_rounds(cls(), first_of(generator), draws=25)
+    with np.errstate(
+        all="ignore"
+    ):  # where all losses drawn are 0, q-FFL divides 0 by 0: no draw that counts
+        report = checks.check_rounds(cls(), first_of(generator), draws=25)
     assert report.ok, report.where
     how = {"model": MLP(64, (6,), 10), "rounds": 4, "clients-per-round": 2, "epochs": 2}
     built, own = run_beside(
