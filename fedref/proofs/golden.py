@@ -41,14 +41,14 @@ def move_numbers(case: judge.Case, rng: np.random.Generator) -> judge.Case:
 
 
 def compare(case: judge.Case) -> Iterator[Report]:
-    """Compare all that the specification answers."""
+    """Compare all that the specification answers; stacked clients are those one by one to the bit."""
     answers = {n: x for n, x in judge.answer(case).items() if ".measured." not in n}
-    for backend in (LOOP, STACK):
-        got = suite.call_backend(backend, case, case.arguments())
-        missing = answers.keys() - got.keys()
-        assert not missing, f"{case.name}: no {', '.join(missing)}"
-        for name, expected in answers.items():
-            yield equal(got[name], expected)
+    loop, stack = (suite.call_backend(x, case, case.arguments()) for x in (LOOP, STACK))
+    missing = answers.keys() - loop.keys()
+    assert not missing, f"{case.name}: no {', '.join(missing)}"
+    for name, expected in answers.items():
+        yield equal(loop[name], expected)
+        yield equal(stack[name], loop[name], bound=0)
 
 
 def enter(tag: str, cases: list[judge.Case]) -> None:
@@ -74,9 +74,10 @@ SHOWN_BY = {
 CASES = list(filter(is_answered, vectors.read()))
 for _tag in dict.fromkeys(case.tag for case in CASES):
     enter(_tag, [case for case in CASES if case.tag == _tag])
-_small = [case for case in CASES if len(case.model["shapes"]) > 3]
+# Every case has been compared in the row of its first tag: one of a few numbers stands for each other tag.
+_small = sorted((c for c in CASES if len(c.model["shapes"]) > 3), key=lambda c: c.model["d"])
 for _tag in dict.fromkeys(tag for case in CASES for tag in case.tags if tag.split()[0] != "Adam"):
     if _tag not in {one.tag for one in PROOFS}:
-        enter(_tag, [case for case in _small if _tag in case.tags][:4])
+        enter(_tag, [case for case in _small if _tag in case.tags][:1])
 for _tag, _other in SHOWN_BY.items():
-    enter(_tag, [case for case in CASES if case.tag == _other and case.call == "round"][:2])
+    enter(_tag, [case for case in CASES if case.tag == _other and case.call == "round"][:1])

@@ -43,7 +43,10 @@ SMALL = MLP(2, (3,), 2, "tanh", l2=0.1)
 
 
 class Run(NamedTuple):
-    """An algorithm with some of its options, over some rounds. samplings : how its rounds are drawn."""
+    """An algorithm with some of its options, over some rounds.
+
+    samplings : how its rounds are drawn; () where `golden` has them.
+    """
 
     tag: str
     name: str
@@ -52,14 +55,19 @@ class Run(NamedTuple):
     samplings: tuple[Sampling, ...] = (EPOCHS,)
 
 
+#: Options of golden rounds that logs depend on beside the states.
+LOGGED = "adaptive_mu", "until_gamma", "init"
+
+
 def list_runs() -> Iterator[Run]:
     """Yield the runs: the options of the golden vectors' rounds, each once, and what no case has.
 
     The first of each algorithm is drawn both ways; and once more with the other weights and stragglers.
+    Options that change states alone are compared in `golden`: in float32 they run here, too.
     """
     rounds = [case for case in CASES if case.call == "round"]
     some = {(case.algorithm, repr(case.hyper)): case for case in rounds}
-    seen = set[str]()
+    seen, shown = set[str](), set[Any]()
     for tag, name, options, length in (
         *((x.tag, x.algorithm, x.hyper, len(x.arguments()["plans"])) for x in some.values()),
         ("apfl eq.2", "fedavg-update", {"lr": 0.3, "alpha": 0.2, "inner_steps": 3}, 3),
@@ -73,8 +81,11 @@ def list_runs() -> Iterator[Run]:
         known: dict[str, Any] = {
             f.name: options[f.name] for f in fields(ALGORITHMS[name]) if f.name in options
         }
-        both = (EPOCHS,) if name in seen else (EPOCHS, STEPS)
-        yield Run(tag, name, known, max(length, 3), both)
+        key = name, *map(known.get, LOGGED)
+        held = "B" in options and key in shown  # a golden case's have a batch size
+        drawn = (EPOCHS, STEPS) if name not in seen else () if held else (EPOCHS,)
+        yield Run(tag, name, known, max(length, 3), drawn)
+        shown.add(key)
         if name not in seen and "weights" in signature(function_of(name)).parameters:
             weighting = "uniform" if known.get("weighting") == "samples" else "samples"
             other = {"weighting": weighting, "drop": not ALGORITHMS[name]().drop}
@@ -315,8 +326,11 @@ def enter(run: Run) -> None:
     kind: Any = ALGORITHMS[run.name]
     default = {f.name: f.default for f in fields(kind)}
     options = ", ".join(f"{key}={x!r}" for key, x in run.options.items() if x != default[key])
-    claim = f"{run.rounds} rounds of {run.name}({options}) = the specification, states and scores"
-    proof(run.tag, claim, [SMALL])(partial(compare_run, run=run))
+    if run.samplings:
+        claim = (
+            f"{run.rounds} rounds of {run.name}({options}) = the specification, states and scores"
+        )
+        proof(run.tag, claim, [SMALL])(partial(compare_run, run=run))
     claim = f"{run.name}({options}): every array stays float32; scores = those of data cast first"
     proof("float32", claim, [SMALL])(partial(compare_float32, run=run))
 
