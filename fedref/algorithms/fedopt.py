@@ -24,8 +24,11 @@ Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedAdam.combine` (m an
 
 Decisions
   no bias correction. [fedopt alg.2] has none: m and v start at 0 and τ² and are not divided by
-    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it. Both add their small
-    constant (τ, ε) after taking the root.
+    1 − βᵗ. Kingma and Ba's correction of both is in FedAdam of openfl 1.9, declearn 2.9.1 and oiafed
+    0.2.3; p2pfl 0.4.4 corrects FedAdam's rate alone, and flwr 1.42 does so with t + 1 for t. FedMeta's
+    Adam (`server = "adam"`) has it. Both add their small constant (τ, ε) after taking the root.
+  v₋₁. τ², the least that [fedopt alg.2] allows, as in appfl 1.12.0; 0 in flwr 1.42, openfl 1.9,
+    declearn 2.9.1, p2pfl 0.4.4, oiafed 0.2.3 and fluke-fl 0.8.1. FedAdagrad's v keeps the difference.
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
     FedAdagrad has no β₂: the field is inherited, and not used.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.

@@ -1,10 +1,14 @@
-"""NVIDIA FLARE: `PTFedProxLoss` and `PTScaffoldHelper` (nvflare/app_opt/pt), in loops of ours."""
+"""NVIDIA FLARE: `PTFedProxLoss`, `PTScaffoldHelper` and the server's `scaffold_aggregate_fn`, in loops of ours."""
 
 from copy import deepcopy
 from functools import partial
 
 import numpy as np
 from in_torch import Net, batches, client_batches, cut, flat, loss, take_steps
+from nvflare.apis.fl_constant import FLMetaKey as Meta
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.app_constant import AlgorithmConstants as Known
+from nvflare.app_common.workflows.scaffold import scaffold_aggregate_fn
 from nvflare.app_opt.pt.fedproxloss import PTFedProxLoss
 from nvflare.app_opt.pt.scaffold import PTScaffoldHelper
 
@@ -21,21 +25,24 @@ def client(algorithm, model, hyper, server, data, rows):
 
 def round(algorithm, model, hyper, state, data, plan):
     x, lr = state["server"]["w"], hyper["lr"]
-    c = state.get("c", np.zeros_like(x))
-    clients = state.get("objects", tuple((Net(model, x), PTScaffoldHelper()) for _ in range(2)))
-    sent, controls = [], []
-    for k, (net, helper) in enumerate(clients):
-        if "objects" not in state:
-            helper.init(net)
+    c, kept, replies = state.get("c", np.zeros_like(x)), state.get("objects", {}), []
+    for k in plan["clients"]:
+        if k not in kept:
+            kept[k] = Net(model, x), PTScaffoldHelper()
+            kept[k][1].init(kept[k][0])
+        net, helper = kept[k]
         names = [name for name, _ in net.named_parameters()]
         net.load_state_dict(dict(zip(names, cut(net, x))))
         helper.load_global_controls(dict(zip(names, cut(net, c))))
         there = deepcopy(net)
         global_and_local = helper.get_params()
         after = partial(helper.model_update, net, lr, *global_and_local)
-        take_steps(net, lr, client_batches(data, plan, k), loss, after)
+        steps = client_batches(data, plan, k)
+        take_steps(net, lr, steps, loss, after)
         helper.terms_update(net, lr, *global_and_local, there)
-        sent.append(flat(net))
-        controls.append(np.concatenate([x.ravel() for x in helper.get_delta_controls().values()]))
-    c = c + np.mean(controls, 0)
-    return {"server": {"w": np.mean(sent, 0)}, "c": c, "objects": clients}
+        dc = np.concatenate([x.ravel() for x in helper.get_delta_controls().values()])
+        meta = {Known.SCAFFOLD_CTRL_DIFF: {"w": dc}, Meta.NUM_STEPS_CURRENT_ROUND: len(steps)}
+        replies.append(FLModel(params={"w": flat(net)}, current_round=0, meta=meta))
+    found = scaffold_aggregate_fn(replies)
+    c = c + found.meta[Known.SCAFFOLD_CTRL_DIFF]["w"]
+    return {"server": {"w": found.params["w"]}, "c": c, "objects": kept}
