@@ -1,4 +1,4 @@
-"""NVIDIA FLARE: `PTFedProxLoss`, `PTScaffoldHelper` and the server's `scaffold_aggregate_fn`, in loops of ours."""
+"""NVIDIA FLARE: `PTFedProxLoss`, `PTScaffoldHelper` and `scaffold_aggregate_fn`, in loops of ours."""
 
 from copy import deepcopy
 from functools import partial
