@@ -30,13 +30,7 @@ from fedref.boundary.values import quote
 from fedref.judge import tape
 from fedref.judge.objective import Objective
 from fedref.lab.experiments import checkpoint
-from fedref.lab.experiments.own_code import (
-    OwnCodeError,
-    Say,
-    check_vector,
-    global_random_states,
-    name_of,
-)
+from fedref.lab.experiments.own_code import OwnCodeError, Say, check_vector, name_of, random_states
 from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -199,7 +193,7 @@ class Rounds:
 
     def advance(self, states: Iterator[Any], clients: list[spec.Client]) -> Any:
         """Return what a generator yields after one more round."""
-        self.clients, before = list(clients), global_random_states()
+        self.clients, before = list(clients), random_states()
         with tape.gradients():
             yielded = next(states, self)
         fault = self.fault  # also where the function goes on after it
@@ -207,7 +201,7 @@ class Rounds:
             fault = fault or f"ends after {self.t - 1} rounds, expected a yield after each round"
         elif self.clients is not None:
             fault = f"yields before it has read round {self.t}, expected one yield a round"
-        elif before != global_random_states():
+        elif before != random_states():
             fault = (
                 "draws from a global random generator, which others change, too: expected one of its own, "
                 "made anew in each round, such as fedref.spec.stream(0, NAME, t)"

@@ -189,7 +189,7 @@ def check_vector(shown: str, x: Any, d: int) -> None:
         raise OwnCodeError(f"{shown} {kind}, expected an array of {d} real numbers")
 
 
-def global_random_states() -> tuple[Any, ...]:
+def random_states() -> tuple[Any, ...]:
     """Return the states of the random generators that a program shares."""
     state: Any = np.random.get_state()  # noqa: NPY002
     kind, numbers, *rest = state
