@@ -39,6 +39,7 @@ Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
                      by ∇_θ Σ_k L_k             a sum as printed, so β is per client; through all steps
     per-fedavg eq.2  ∇f_i(x)                    ∇f_i(w): a misprint
     fedopt alg.2     Δ = Σ Δ_k/|S|              n_k/Σn_k, as in the paper's experiments
+    apfl-deng alg.1  a given v_i                the server's w when client i first takes part
     feddyn           an exact minimum           gradient steps
 
     symbol          name             what it is
