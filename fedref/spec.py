@@ -615,13 +615,13 @@ def fedopt(f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, t
         yield w, m, v
 
 
-def fedavgm(f, w, rounds, eta, momentum=0.9):
-    """FedAvg with momentum on the server [fedopt fedavgm]. Yields w and v."""
+def fedavgm(f, w, rounds, eta, momentum=0.9, eta_s=1.0):
+    """FedAvg with momentum on the server [fedopt fedavgm]; without, FedOpt's plain SGD. Yields w, v."""
     v = np.zeros_like(w)
     for clients in rounds:
         delta = next(fedavg(f, w, [clients], eta)) - w
         v = momentum * v + delta
-        w = w + v
+        w = w + eta_s * v
         yield w, v
 
 

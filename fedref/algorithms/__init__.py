@@ -65,7 +65,7 @@ HYPERPARAMETERS: dict[str, str] = {
     "delta_mu": "δ_μ, APFL's threshold of the loss window's mean",
     "delta_sigma": "δ_σ, APFL's threshold of the loss window's standard deviation",
     "window": "rounds in APFL's loss window",
-    "server_lr": "η, the server's step size in FedAdagrad, FedYogi, FedAdam and (as η_g) SCAFFOLD",
+    "server_lr": "η, the server's step size in FedAdagrad, FedYogi, FedAdam, FedAvgM and (as η_g) SCAFFOLD",
     "control": "SCAFFOLD's c_i: difference (its option II) or gradient (option I)",
     "adaptive_alpha": "adapt α of Deng's APFL in every local step",
     "beta1": "β₁ of FedAdagrad, FedYogi and FedAdam",

@@ -32,7 +32,8 @@ Decisions
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
     FedAdagrad has no β₂: the field is inherited, and not used.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
-  FedAvgM. v ← βv + Δ, without a factor 1 − β, and with server step 1. β = 0 is FedAvg.
+  FedAvgM. v ← βv + Δ, without a factor 1 − β. Hsu et al. have no η, so η = 1 is usual; β = 0 is SGD with
+    a rate of its own as FedOpt's server, and FedAvg where η = 1.
 
 >>> import numpy as np
 >>> yogi(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.99).round(4)     # v after Δ = (0, 1)
@@ -134,8 +135,9 @@ class MomentumServer(NamedTuple):
 
 @dataclass(frozen=True)
 class FedAvgM(AveragedClients[MomentumServer], stacks=True):
-    """FedAvg with momentum on the server."""
+    """FedAvg with momentum on the server; with β = 0 that is FedOpt's plain SGD."""
 
+    server_lr: float = 1.0
     momentum: float = 0.9
     bounds: ClassVar = {"momentum": (0, 1)}
 
@@ -147,4 +149,4 @@ class FedAvgM(AveragedClients[MomentumServer], stacks=True):
     ) -> MomentumServer:
         delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
         v = self.momentum * server.v + delta  # [fedopt fedavgm] v = βv + Δ
-        return MomentumServer(server.w + v, v)
+        return MomentumServer(server.w + self.server_lr * v, v)

@@ -63,8 +63,8 @@ The inputs of each variant of `meta_gradient`, and the required outputs:
                 drops an odd last row or column; φ also follows the hidden dense layer
     lstm        a step that is not taken leaves h and c as they are; the dense layer reads the last h, or
                 the mean over the steps that are taken; a text without steps reads 0
-    client      local steps in the order of `rows`; padded rows weigh 0. FedMeta sends the sum of its
-                episodes' gradients
+    client      local steps in the order of `rows`, ⌈n/B⌉ an epoch; padded rows weigh 0. FedMeta sends the
+                sum of its episodes' gradients
     aggregate   p_k ∝ counts_k n_k (`weighting` "samples") or ∝ counts_k ("uniform"); FedMAML sums
     round       clients with plan["straggler"] do not take part if hyper["drop"]; others do plan["steps"]
                 steps. If nobody takes part the state does not change

@@ -13,7 +13,7 @@ import fedref
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.judge import Case as Case
 
-VERSION = "4-dev"
+VERSION = 4
 DTYPES = ("float32", "float64")
 
 

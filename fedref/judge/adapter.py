@@ -202,7 +202,8 @@ RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
     **dict.fromkeys(("fedadagrad", "fedyogi", "fedadam"),
         (("w", "m", "v"), lambda f, w, rounds, h: spec.fedopt(
         f, w, rounds, h.lr, h.algorithm, h.server_lr, h.beta1, h.beta2, h.tau))),
-    "fedavgm": (("w", "v"), lambda f, w, rounds, h: spec.fedavgm(f, w, rounds, h.lr, h.momentum)),
+    "fedavgm": (("w", "v"), lambda f, w, rounds, h: spec.fedavgm(
+        f, w, rounds, h.lr, h.momentum, h.server_lr)),
     "fednova": (("w",), lambda f, w, rounds, h: spec.fednova(f, w, rounds, h.lr, h.weights)),
     "pfedme": (("w",), lambda f, w, rounds, h: spec.pfedme(
         f, w, rounds, h.lr, h.lam, h.alpha, h.inner_steps, h.beta, h.weights)),
@@ -403,10 +404,10 @@ def client(
     algorithm: str, f: spec.Risk, h: Any, server: Values, data: Values, rows: Values, client: Any = None,
 ) -> Values:  # fmt: skip
     """Return what a client sends and keeps after a round: its half of the algorithm's box."""
-    data_k, S = batch(data), len(next(iter(rows.values())))
+    data_k, S, n = batch(data), len(next(iter(rows.values()))), len(data["y"])
     h = settings(algorithm, with_learned(h, server), 1, iter([np.nan]))
     algorithm = "fedavg" if algorithm in BY_SAMPLES else algorithm
-    clients = [spec.Client(0, data_k, steps_of(data_k, rows, S))]
+    clients = [spec.Client(0, data_k, steps_of(data_k, rows, S), -(-n // getattr(h, "B", n)))]
     local = run_half("client", algorithm, f, h, server, clients, client)
     out: dict[str, Any] = {"upload": {}, "client": {}}
     for name, fields in UPLOADS.get(algorithm, {"ws": "w"}).items():

@@ -23,7 +23,6 @@ from fedref.draws.sources import (
 from fedref.judge.adapter import INPUTS, VARIANTS
 from fedref.judge.case import Case, build_model, describe_model, first_rounds, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.models.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
 
 #: A model of each family. Widths differ, so that a transposed layer shows; each has an L2 term.
@@ -119,20 +118,32 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
     "apfl-deng": {"alpha": 0.5, "lr": 0.1},
 }
 
-#: Rows of the clients, and the batch size: all batches are full, so that only the equations are tested.
+#: How many rows each client has, and the batch size, by the first of the batches that a step takes: episodes
+#: divide all rows (12 = 8 + 4, 20 = 12 + 8) or each mini-batch. A compiled backend compiles each shape anew,
+#: so that batches of one model have two or three sizes in all cases, and each function one or two of them:
+#: 4, 8 and 12 rows, or 4, 7 and 11. All batches are full, so that only the equations are tested.
+Rows = Mapping[str, tuple[Sequence[int], int]]
+EQUAL: Rows = {"D": (5 * (8,), 4), "S": (5 * (12,), 4)}
 #: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
 #: consecutive rounds.
-SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
-#: The same for the cases named `uneven`. d, B, K, N, the number of classes and each n_k differ, so that a
-#: mean over the wrong axis shows; last batches are short, and no L2 term hides what else is wrong.
-UNEVEN, UNEVEN_SIZES, UNEVEN_SEED = Logistic(2, 5), np.array([7, 9, 10, 11, 13, 14]), 3
+SEED, SUPPORT = 3, 0.625
+FULL: Rows = {
+    "D": ((4, 8, 4, 8, 12), 4), "S": ((12, 20, 12, 20, 20), 4), "S of D": ((12, 24, 12, 24, 24), 12),
+}  # fmt: skip
+#: The same for the cases named `uneven`. d, B, n_k, K, N and the number of classes differ, so that a mean
+#: over the wrong axis shows; last batches are short, and no L2 term hides what else is wrong.
+SHORT: Rows = {
+    "D": ((4, 11, 11, 4, 11, 4), 7), "S": ((11, 18, 18, 11, 18, 11), 7),
+    "S of D": ((29, 47, 47, 29, 47, 29), 18),
+}  # fmt: skip
+UNEVEN = Logistic(2, 5)
 #: A smaller one for many rounds.
-SMALL = BinaryLogistic(7)
+SMALL = BinaryLogistic(9)
 
-#: Rows of clients that show errors of data loaders.
+#: Rows of clients that show errors of data loaders, with batches of 8.
 LOADER = {
-    1: "fewer than B", 3: "fewer than B", 7: "a short last batch", 8: "full batches alone",
-    9: "a last batch of one row",
+    1: "fewer than B", 4: "fewer than B", 8: "a full batch alone", 9: "a last batch of one row",
+    12: "a short last batch",
 }  # fmt: skip
 
 
@@ -177,13 +188,14 @@ def derivative_cases() -> Iterator[Case]:
     for name, model in {**FAMILIES, **FURTHER, **KINKS, **UNBIASED}.items():
         source, kink = source_of(name), name in KINKS
         w, v = draw_start(source, model), draw_start(source, model)
-        D = draw_batch(source, model, 4 if kink else 6)
+        n = 7 if name in UNBIASED else 4
+        D = draw_batch(source, model, n)
         if kink:
             for i, part in enumerate(model.unpack(w)):
                 part[..., : 1 if i == 0 else part.size if part.ndim == 1 else 0] = 0
             D["X"][:, ::3] = 0  # a blank background
         else:
-            D["s"] = np.append(source.rng.uniform(0.5, 2, 5), 0.0)
+            D["s"] = np.append(source.rng.uniform(0.5, 2, n - 1), 0.0)
         for call, (output, text) in [*about.items()][kink:]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
@@ -191,10 +203,10 @@ def derivative_cases() -> Iterator[Case]:
                 kinks if kink else text, convention=kink,
             )  # fmt: skip
     yield from margin_cases()
-    for name, model, sizes in (("mlp", FAMILIES["mlp"], SIZES), ("uneven", UNEVEN, UNEVEN_SIZES)):
+    for name, model, rows in (("mlp", FAMILIES["mlp"], FULL), ("uneven", UNEVEN, SHORT)):
         source = source_of("dissimilarity" if name == "mlp" else "dissimilarity-uneven")
         w = draw_start(source, model)
-        clients = {k: draw_batch(source, model, n) for k, n in enumerate(sizes)}
+        clients = {k: draw_batch(source, model, n) for k, n in enumerate(rows["D"][0])}
         yield make_case(
             f"dissimilarity-{name}", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
             ["B", "variance"], "fedprox B",
@@ -233,20 +245,24 @@ def meta_gradient_cases() -> Iterator[Case]:
             if variant == "per-fedavg-steps":
                 continue
             source = source_of(f"{variant} {family}")
-            inputs = draw_meta_gradient(source, model, variant, (4, 5, 3))
+            others = (4, 4, 4) if variant.startswith("per-fedavg") else (8, 4)
+            sizes = (8, 12, 4) if family == "mlp" else others
+            inputs = draw_meta_gradient(source, model, variant, sizes)
+            if "alpha" in inputs:
+                inputs["alpha"][::2] *= -1  # what is learned may have any sign
             yield meta_case(f"{variant}-{family}", variant, model, inputs)
 
     model, source = FAMILIES["mlp"], source_of("more")
-    w, D = draw_start(source, model), draw_batch(source, model, 5)
+    w, D = draw_start(source, model), draw_batch(source, model, 4)
     yield meta_case(
         "per-fedavg-one-batch", "per-fedavg", model, {"w": w, "D": D, "D1": D, "D2": D},
         tag="per-fedavg eq.3", about="D = D′ = D″: the gradient of f(w − α∇f(w))",
     )  # fmt: skip
     yield meta_case(
         "per-fedavg-steps", "per-fedavg-steps", model,
-        {"w": w, "D": draw_batch(source, model, 4, 2), "D1": D, "D2": draw_batch(source, model, 3, 2)},
+        {"w": w, "D": draw_batch(source, model, 8, 2), "D1": D, "D2": draw_batch(source, model, 4, 2)},
     )  # fmt: skip
-    S, Q = draw_batch(source, model, 4), draw_batch(source, model, 5)
+    S, Q = draw_batch(source, model, 8), draw_batch(source, model, 4)
     for variant in ("fedmeta-maml", "fedmeta-sgd", "fedmaml"):
         inputs = {"theta": w} | (
             {"alpha": source.rates(model.d)} if variant == "fedmeta-sgd" else {}
@@ -262,10 +278,10 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
     """Yield three inner steps on batches of uneven sizes, models without a bias, and empty support sets."""
     source = source_of("further meta-gradients")
     w, alpha = draw_start(source, UNEVEN), source.rng.uniform(-0.2, 0.5, UNEVEN.d)
-    S, Q = draw_batch(source, UNEVEN, 6), draw_batch(source, UNEVEN, 7)
+    S, Q = draw_batch(source, UNEVEN, 7), draw_batch(source, UNEVEN, 4)
     yield meta_case(
         "per-fedavg-three-steps", "per-fedavg-steps", UNEVEN,
-        {"w": w, "D": draw_batch(source, UNEVEN, 4, 3), "D1": Q, "D2": draw_batch(source, UNEVEN, 6, 3)},
+        {"w": w, "D": draw_batch(source, UNEVEN, 7, 3), "D1": Q, "D2": draw_batch(source, UNEVEN, 7, 3)},
         about="the meta-gradient through three inner steps",
     )  # fmt: skip
     for variant in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
@@ -276,7 +292,7 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
         )  # fmt: skip
     for name, model in UNBIASED.items():
         batches = {
-            role: draw_batch(source, model, n) for role, n in (("D", 4), ("D1", 6), ("D2", 3))
+            role: draw_batch(source, model, n) for role, n in (("D", 11), ("D1", 4), ("D2", 7))
         }
         yield meta_case(
             f"per-fedavg-{name}", "per-fedavg", model, {"w": draw_start(source, model)} | batches
@@ -294,24 +310,25 @@ def further_meta_cases(meta_case: Any) -> Iterator[Case]:
 def make_trace(
     name: str, algorithm: str, model: Any = FAMILIES["mlp"], *, rounds: int = 3, hyper: Any = None,
     about: str = "", tag: str = "", losses: Sequence[float] = (),
-    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES, seed: int = SEED,
-    scale: float = 1.0, server: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None, rows: Rows = FULL, scale: float = 1.0,
+    server: Mapping[str, Any] | None = None,
 ) -> Case:  # fmt: skip
     """Return several rounds of one algorithm, with the Plans that say what happens in each.
 
     scale : of X; server : fields of its state that are not as at the start.
     """
     source = source_of(f"trace round-{name}")
+    it = algorithm_of(algorithm, HYPER | dict(hyper or {}))
+    own, B = rows[it.roles[0]]
+    sizes, given = np.array(own), HYPER | {"B": B} | dict(hyper or {})
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
-    usual = {"clients_per_round": 3, "batch_size": B}
+    usual = {"clients_per_round": 3, "batch_size": B, "support": SUPPORT}
     config = Sampling(**{**usual, **amount, **(sampling or {})})
-    given = HYPER | {"B": B} | dict(hyper or {})
-    it = algorithm_of(algorithm, given)
     if it.pooled:
         sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
     plans = []
     for t in range(rounds):
-        plan: dict[str, Any] = make_plan(config, sizes, t, seed, it.roles)._asdict()
+        plan: dict[str, Any] = make_plan(config, sizes, t, SEED, it.roles)._asdict()
         plans.append(plan | ({"loss": losses[t]} if losses else {}))
     first = serialise.initial_server(it, model, draw_start(source, model))
     start = serialise.dump_state(first, np.float64) | dict(server or {})
@@ -351,7 +368,7 @@ def round_cases() -> Iterator[Case]:
                 hyper = hyper | {"z": 0}
             yield make_trace(
                 f"{algorithm}-{family}", algorithm, model, sampling=steps,
-                losses=losses, hyper=hyper, rounds=rounds,
+                losses=losses, hyper=hyper, rounds=rounds, rows=FULL if family == "mlp" else EQUAL,
             )  # fmt: skip
     binary, half = FAMILIES["binary"], {"stragglers": 0.5}
     yield make_trace(
@@ -399,7 +416,7 @@ def round_cases() -> Iterator[Case]:
     )  # fmt: skip
     for algorithm in ("fedavg", "fedprox", "per-fedavg"):
         yield make_trace(
-            f"loader-{algorithm}", algorithm, rounds=2, sizes=np.array([*LOADER]),
+            f"loader-{algorithm}", algorithm, rounds=2, rows={"D": ([*LOADER], 8)},
             about="clients of one row, of n < B, with a short last batch, with one of one row",
             sampling={"clients_per_round": 5},
         )  # fmt: skip
@@ -434,10 +451,11 @@ UNEVEN_HYPER: dict[str, dict[str, Any]] = {
     "fedcurv": {"lam": 0.6}, "apfl": {"z": 1, "mu": 1.5, "lam": 0.4, "init": "continuous"},
     "scaffold": {"server_lr": 0.9}, "scaffold-gradient": {"server_lr": 0.9, "control": "gradient"},
     "apfl-deng": {}, "apfl-deng-fixed": {"adaptive_alpha": False},
-    "apfl-deng-clipped": {"alpha": 0.97, "lr": 0.3},
+    "apfl-deng-clipped": {"alpha": 0.97, "lr": 0.5},
     "feddyn": {}, "fedadagrad": {"server_lr": 0.3, "tau": 0.02, "beta1": 0.6},
     "fedyogi": {"server_lr": 0.3, "beta2": 0.8},
-    "fedadam": {"server_lr": 0.3, "beta1": 0.7}, "fedavgm": {"momentum": 0.6}, "fednova": {},
+    "fedadam": {"server_lr": 0.3, "beta1": 0.7}, "fednova": {},
+    "fedavgm": {"momentum": 0.6, "server_lr": 0.7}, "fedavgm-sgd": {"momentum": 0.0, "server_lr": 0.7},
     "pfedme": {"lam": 2.0, "beta": 0.8, "inner_steps": 5, "alpha": 0.1},
 }  # fmt: skip
 
@@ -456,7 +474,7 @@ def uneven_cases() -> Iterator[Case]:
         algorithm = max((a for a in ALGORITHMS if name.startswith(a)), key=len)
         more = f"; {', '.join(f'{key} {value}' for key, value in hyper.items())}" if hyper else ""
         yield make_trace(
-            f"uneven-{name}", algorithm, UNEVEN, hyper=hyper, sizes=UNEVEN_SIZES, seed=UNEVEN_SEED,
+            f"uneven-{name}", algorithm, UNEVEN, hyper=hyper, rows=SHORT,
             rounds=4 if algorithm in STATEFUL else 3, scale=2.0,
             losses=[3.0, 2.0, 1.0, 0.9] if algorithm == "apfl" else [],
             sampling={"steps": 2} if algorithm.startswith("per-fedavg") else None,
@@ -467,7 +485,7 @@ def uneven_cases() -> Iterator[Case]:
 
 def further_round_cases() -> Iterator[Case]:
     """Yield adaptive μ with local steps, γ as a stop, stragglers, empty supports and no bias."""
-    uneven = {"sizes": UNEVEN_SIZES, "seed": UNEVEN_SEED}
+    uneven = {"rows": SHORT}
     adaptive = {"model": SMALL, "tag": "fedprox μ", "hyper": {"adaptive_mu": True}, **uneven}
     yield make_trace(
         "adaptive-mu-equal", "fedprox", rounds=11, **adaptive,
@@ -527,21 +545,72 @@ def further_round_cases() -> Iterator[Case]:
     for algorithm in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"):
         yield make_trace(
             f"{algorithm}-one-row", algorithm, Logistic(2, 5, l2=0.3), rounds=1,
-            sizes=np.array([7, 2, 1, 9]), sampling={"clients_per_round": 3},
+            rows={"S": ((11, 18, 1, 18), 4)}, sampling={"clients_per_round": 3},
             about="one client has one row, its query: its inner step is along the L2 term alone",
         )  # fmt: skip
     for name, model in UNBIASED.items():
         yield make_trace(f"fedavg-{name}", "fedavg", model, rounds=2, **uneven)
+    yield from combined_cases()
+
+
+def combined_cases() -> Iterator[Case]:
+    """Yield rounds in which the options of an algorithm meet, so that `--quick` has few cases."""
+    alpha = source_of("options").rng.uniform(-0.2, 0.5, UNEVEN.d)
+    options: dict[str, dict[str, Any]] = {
+        "fedprox": {"mu": 0.05, "adaptive_mu": True, "until_gamma": 0.85},
+        "per-fedavg": {"inner_steps": 2},
+        "fedmeta-sgd": {"server": "adam", "episodes": "epochs", "inner_steps": 2, "beta": 0.05},
+        "fedmaml": {"inner_steps": 2},
+        "apfl": {"z": 1, "mu": 1.5, "lam": 0.4, "window": 2, "delta_sigma": 0.2, "importance": "si",
+                 "init": "continuous"},
+        "scaffold": {"server_lr": 0.9, "control": "gradient"},
+        "apfl-deng": {"alpha": 0.97, "lr": 0.5},
+        "fednova": {},
+    }  # fmt: skip
+    losses = {
+        "fedprox": [
+            3.0,
+            2.9,
+            2.8,
+            2.7,
+            2.6,
+            2.5,
+            2.9,
+            2.9,
+            2.8,
+            2.8,
+            2.7,
+            2.6,
+            2.5,
+            2.4,
+            2.3,
+            2.4,
+            2.3,
+        ],
+        "apfl": [2.0, 3.0, 2.0, 0.5, 0.45, 0.52],
+    }
+    for algorithm, hyper in options.items():
+        own = losses.get(algorithm, [])
+        draws = {"sampling": "by-samples", "clients_per_round": 4, "stragglers": 0.3, "epochs": 2}
+        yield make_trace(
+            f"options-{algorithm}", algorithm, SMALL if algorithm == "fedprox" else UNEVEN, hyper=hyper,
+            losses=own, rounds=len(own) or 3, sampling=draws, rows=SHORT, scale=2.0,
+            server={"alpha": alpha} if algorithm == "fedmeta-sgd" else None,
+            about=f"stragglers, clients drawn twice, and the options of {algorithm} at once",
+        )  # fmt: skip
 
 
 #: Rounds whose client's half is that of a client that took part before: what it kept moves on.
-COMES_BACK = ("round-uneven-apfl-deng",)
+COMES_BACK = ("round-uneven-apfl-deng", "round-options-apfl-deng")
 
 
 def client_and_server_cases() -> Iterator[Case]:
     """Yield single clients and aggregations, cut from the last round of some traces; then the loader's."""
     for whole in list(round_cases()):
-        if not any(part in whole.name for part in ("-mlp", "adam", "twice", "uneven", "mu-state")):
+        if not any(
+            part in whole.name
+            for part in ("-mlp", "adam", "twice", "uneven", "mu-state", "-options-")
+        ):
             continue
         t = max(int(name.split(".")[0]) for name in whole.required)
         yield from split_round(whole, t)
@@ -585,11 +654,12 @@ def split_round(whole: Case, t: int) -> Iterator[Case]:
     after = LOOP.round(whole.algorithm, whole.model, whole.hyper, state, data, plan)
     stem = whole.name.removeprefix("round-").removesuffix("-mlp")
     common = (whole.algorithm, model, whole.hyper)
+    sends = ~(plan["straggler"] & bool(whole.hyper["drop"]))
 
-    if any(part in whole.name for part in ("-mlp", "uneven", "mu-state")):
+    if any(part in whole.name for part in ("-mlp", "uneven", "mu-state", "-options-")):
         again = [k in state["clients"] for k in plan["clients"].tolist()]
         more = 100 * np.array(again) if whole.name in COMES_BACK else 0
-        i = int(np.argmax(plan["sizes"] + more))
+        i = int(np.argmax((plan["sizes"] + more) * sends))
         k, inputs = int(plan["clients"][i]), client_inputs(state, data, plan, i)
         required = [f"upload.{name}" for name in after["uploads"]]
         if k in after["clients"]:
@@ -597,7 +667,6 @@ def split_round(whole: Case, t: int) -> Iterator[Case]:
         at = f"client-{stem}", "client", *common, inputs, required
         case = make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm][1]}")
         yield case._replace(part=(whole.name, t, k))
-    sends = ~(plan["straggler"] & bool(whole.hyper["drop"]))
     inputs = {"server": server, "uploads": after["uploads"]}
     inputs |= {"n": plan["sizes"][sends], "counts": plan["counts"][sends]}
     if whole.algorithm in ("scaffold", "feddyn"):  # which divide by the number of all clients
@@ -633,8 +702,8 @@ def evaluation_cases() -> Iterator[Case]:
             if algorithm == "apfl-deng":
                 inputs["client"] = {"v": draw_start(source, model), "a": np.array(0.3)}
             if it.adapts_on:
-                inputs["D"] = draw_batch(source, model, 5)
-            inputs["tests"] = [draw_batch(source, model, 4), draw_batch(source, model, 3)]
+                inputs["D"] = draw_batch(source, model, 4)
+            inputs["tests"] = [draw_batch(source, model, 8) for _ in range(2)]
             yield make_case(
                 f"evaluate-{algorithm}-{family}", "evaluate", algorithm, model, hyper, inputs,
                 ["losses"], about="a client adapts once, then is tested on two batches",
@@ -662,6 +731,16 @@ def further_evaluation_cases() -> Iterator[Case]:
         (f"{name}-empty", name, regular, {}, -1, "an empty support set: a step along the L2 term")
         for name in ("fedavg-meta", "fedmeta-maml", "fedmeta-sgd", "fedmaml", "pfedme")
     ]
+    situations.append(
+        (
+            "fedmeta-sgd-svm-empty",
+            "fedmeta-sgd",
+            FAMILIES["svm"],
+            {},
+            -1,
+            f"{learned}, an empty support set",
+        )
+    )
     for name, algorithm, model, hyper, rows, about in situations:
         source = source_of(f"evaluate further {name}")
         it = algorithm_of(algorithm, HYPER | hyper)
@@ -674,7 +753,8 @@ def further_evaluation_cases() -> Iterator[Case]:
         }
         if rows:
             inputs["D"] = draw_batch(source, model, max(rows, 0))
-        inputs["tests"] = [draw_batch(source, model, 6), draw_batch(source, model, 3)]
+        n = 8 if model in FAMILIES.values() else 7
+        inputs["tests"] = [draw_batch(source, model, n) for _ in range(2)]
         yield make_case(
             f"evaluate-{name}", "evaluate", algorithm, model, HYPER | hyper, inputs, ["losses"], about=about,
         )  # fmt: skip

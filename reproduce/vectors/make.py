@@ -2,24 +2,29 @@
 
 Every case is computed in float64 and, through the same code, in longdouble; the specification is a second
 witness. With `--peers`, torch is a third: its layers and derivatives in the specification; without it, the
-index keeps torch's digits for cases that have not changed. README.md gets the protocol of backends from
-the docstring of `fedref.conformance`, and a list of the outputs that the specification does not have.
+index keeps torch's digits for cases that have not changed. Which mistakes a case catches is kept in a folder
+(`KNOWN`): a run that was stopped goes on, and only what has changed is computed anew. README.md gets the
+protocol of backends from the docstring of `fedref.conformance`, and a list of the outputs that the
+specification does not have.
 """
 
 import argparse
 import inspect
+import json
 import re
 import subprocess
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import LinearConstraint, milp
 
 from fedref import conformance
+from fedref.boundary.files import make_folder, write_atomically
 from fedref.conformance import suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
@@ -37,6 +42,8 @@ NUDGE = 2.0**-30
 #: A case catches a mistake that moves an output by more than this many tolerances.
 CAUGHT = 100
 PEERS = ("torch",)
+#: For each case as it is, with the lines of the specification that it runs: which mistakes it catches.
+KNOWN = Path(".cache/vectors")
 WITNESSES = ("longdouble", "specification", *PEERS)
 
 
@@ -148,18 +155,36 @@ def find_tags(case: Case) -> tuple[str, ...]:
 def find_catches(case: Case) -> tuple[str, ...]:
     """Return the known mistakes that move an output of the case by more than 100 tolerances."""
     judges = {module.__file__ for module in errata.TEXTS}
-    wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
+    wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]}, about="")
     parts = [wide]
     if case.call == "round":  # mostly one is enough
         parts = [first_rounds(wide, 1), wide]
+    answer(case)  # what is made once does not run again
     ran = {c for c in codes_of(lambda: answer(case)) if c.co_filename in judges}
-    text = "\n".join(map(inspect.getsource, ran))
-    return tuple(
-        name
-        for name, mistake in errata.MISTAKES.items()
-        if any(edit.right.partition("\n")[0] in text for edit in mistake.edits)
-        and any(is_caught(part, name) for part in parts)
-    )
+    text = "\n".join(sorted(map(inspect.getsource, ran)))
+    same = repr((files.index_entry(wide, files.case_bytes(case)), text))
+    path = KNOWN / f"{sha256(same.encode()).hexdigest()}.json"
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    edits = {name: text_of_edits(name) for name in errata.MISTAKES if is_in(name, text)}
+    for name, words in edits.items():
+        if words not in known:
+            known[words] = any(is_caught(part, name) for part in parts)
+    make_folder(KNOWN)
+    write_atomically(path, json.dumps(known).encode())
+    return tuple(name for name, words in edits.items() if known[words])
+
+
+def is_in(name: str, text: str) -> bool:
+    """Return whether a mistake changes a line of this text."""
+    return any(edit.right.partition("\n")[0] in text for edit in errata.MISTAKES[name].edits)
+
+
+def text_of_edits(name: str) -> str:
+    """Return a mistake's edits, with the functions that its wrong lines call."""
+    edits = errata.MISTAKES[name].edits
+    words = sorted({*re.findall(r"\w+", " ".join(edit.wrong for edit in edits))})
+    called = [vars(module).get(word) for module in errata.TEXTS for word in words]
+    return repr((edits, [inspect.getsource(f) for f in called if inspect.isfunction(f)]))
 
 
 def is_caught(case: Case, name: str) -> bool:
@@ -189,32 +214,32 @@ def with_specification(case: Case) -> Case:
     return with_digits(case, "specification", outputs)
 
 
-#: The share of the known mistakes of a function that its quick cases catch.
+#: The share of the known mistakes of each function that its quick cases catch.
 QUICK = 0.97
 
 
 def choose_quick(cases: list[Case]) -> list[Case]:
-    """Return the cases with those marked that a quick run has: a cover for each function.
+    """Return the cases with those marked that a quick run has: the fewest that catch `QUICK`, by milp.
 
-    Of those that catch most of what is left the one comes first whose model other quick cases have,
-    then the smallest: a compiled backend compiles each model's functions anew.
+    Of as few the ones with the fewest models, since a compiled backend compiles each.
     """
-    chosen, models = set[str](), set[str]()
-    for call in dict.fromkeys(case.call for case in cases):
-        own = [case for case in cases if case.call == call]
-        known = {name for case in own for name in case.catches}
-        left, most = set(known), (1 - QUICK) * len(known)
-        while len(left) > most:
-            best = max(own, key=partial(quick_gain, left, models))
-            chosen.add(best.name)
-            models.add(str(best.model))
-            left -= {*best.catches}
-    return [case._replace(quick=case.name in chosen) for case in cases]
-
-
-def quick_gain(left: set[str], models: set[str], case: Case) -> tuple[int, bool, int]:
-    size = sum(x.size for x in case.inputs.values())
-    return len(left & {*case.catches}), str(case.model) in models, -size
+    known = [{(case.call, name) for name in case.catches} for case in cases]
+    caught = sorted(set[Any]().union(*known))
+    calls, models = ({*map(f, cases)} for f in (lambda c: c.call, lambda c: str(c.model)))
+    n, m, k = len(cases), len(caught), len(models)
+    catches = [[mistake in each for each in known] for mistake in caught]
+    of_call = np.array([[call == own for own, _ in caught] for call in sorted(calls)], float)
+    of_model = [[str(c.model) == model for model in sorted(models)] for c in cases]
+    rows = np.block([  # a mistake has a case, a function has enough mistakes, a case has its model
+        [np.array(catches, float), -np.eye(m), np.zeros((m, k))],
+        [np.zeros((len(calls), n)), of_call, np.zeros((len(calls), k))],
+        [-np.eye(n), np.zeros((n, m)), np.array(of_model, float)],
+    ])  # fmt: skip
+    least = [*np.zeros(m), *np.ceil(QUICK * of_call.sum(1)), *np.zeros(n)]
+    cost = [*np.ones(n), *np.zeros(m), *np.full(k, 0.5 / k)]
+    found = milp(cost, constraints=LinearConstraint(rows, least), bounds=(0, 1),
+                 integrality=np.arange(n + m + k) < n)  # fmt: skip
+    return [case._replace(quick=bool(x > 0.5)) for case, x in zip(cases, found.x)]
 
 
 def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:

@@ -162,7 +162,7 @@ class Reference:
         local_data = LocalData(
             np.array([0]), 0, data["X"], data["y"], np.arange(n), np.array([0, n]),
             {role: r[None] for role, r in rows.items()},
-            np.array([S]), np.array([S]), np.ones(1), None, None, dtype, codes,
+            np.array([S]), np.array([-(-n // hyper.get("B", n))]), np.ones(1), None, None, dtype, codes,
         )  # fmt: skip
 
         def local_after(t: int) -> Any:
