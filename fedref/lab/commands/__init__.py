@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from fedref.lab.commands.console import say, signals_raise, standard_streams
 
 #: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
+
+#: The option of every command that shows where an error was raised.
+TRACEBACK = "--traceback"
 
 PACKAGE = "fedref.lab.commands"
 #: Each command: its function, or for a group its module, and what it does.
@@ -41,7 +45,8 @@ COMMANDS = {
 }
 DESCRIPTION = """\
 The reference implementation of personalised and heterogeneous federated learning:
-FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL, SCAFFOLD, FedDyn, FedOpt, FedNova, pFedMe."""
+FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL, SCAFFOLD, FedDyn, FedOpt, FedNova, pFedMe.
+With --traceback, or FEDREF_TRACEBACK=1, an error shows where it was raised."""
 
 Parse = Callable[[Sequence[str]], Callable[[], Any]]
 
@@ -52,23 +57,32 @@ def main(argv: Sequence[str] | None = None, parser: Parse | None = None) -> int:
     parser : words → the call of a command (default: of `fedref`'s).
     """
     os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
+    words = list(sys.argv[1:] if argv is None else argv)
+    chain_shown = TRACEBACK in words or os.environ.get("FEDREF_TRACEBACK", "0") not in ("", "0")
     try:
         with standard_streams(), signals_raise():
-            return (parser or parse)(sys.argv[1:] if argv is None else argv)() or 0
-    except FedrefError as error:
-        say(f"error: {error}")
-    except RecursionError:
-        say("error: tables or lists are nested too deep")
-    except MemoryError as error:
-        say(f"error: not enough memory ({str(error) or 'none is left'})")
+            return (parser or parse)([word for word in words if word != TRACEBACK])() or 0
     except KeyboardInterrupt as stop:
         say("; ".join([str(word) for word in stop.args] or ["interrupted"]))
         return getattr(stop, "code", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone
         return BROKEN_PIPE
-    except OSError as error:
-        say(f"error: {error.filename or 'the system says'}: {error.strerror or error}")
-    return 2
+    except (FedrefError, RecursionError, MemoryError, OSError) as error:
+        if chain_shown:
+            traceback.print_exc()
+        say(f"error: {reason_of(error)}")
+        return 2
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line what was wrong."""
+    if isinstance(error, RecursionError):
+        return "tables or lists are nested too deep"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({str(error) or 'none is left'})"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system says'}: {error.strerror or error}"
+    return str(error)
 
 
 def print_version() -> None:

@@ -36,3 +36,14 @@ def test_help_that_cannot_be_written_is_one_line():
 def test_without_a_stream_a_command_works(here, monkeypatch, stream):
     monkeypatch.setattr(sys, stream, None)
     assert main("run", write(here / "t.toml", document(rounds=1)), "-o", "a") == 0
+
+
+@pytest.mark.parametrize(("words", "value"), [(["--traceback"], ""), ([], "1")])
+def test_an_error_shows_where_it_was_raised_if_asked(capsys, monkeypatch, words, value):
+    assert main("run", "fedavgg") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    monkeypatch.setenv("FEDREF_TRACEBACK", value)
+    assert main(*words, "run", "fedavgg") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", line)
+    assert any("ConfigError" in x for x in lines)
