@@ -15,7 +15,6 @@ from typing import Any
 
 from fedref import proofs, spec
 from fedref.algorithms import HYPERPARAMETERS
-from fedref.boundary.errors import FedrefError
 from fedref.models import MODELS
 from fedref.teach import source
 from fedref.teach.markdown import anchor, fence, join, section, table, verbatim
@@ -47,8 +46,10 @@ def names_in(names: list[str], about: str, equations: bool = False) -> dict[str,
         name = entry.rstrip("+")
         try:
             found[name] = thing = resolve_name(name)
-        except FedrefError:  # torch is not installed
-            continue
+        except AttributeError:
+            if ".torch." in name:  # which may not be installed
+                continue
+            raise
         methods = vars(thing).items() if entry[-1] == "+" else ()
         found |= {
             f"{name}.{x}": f for x, f in methods if inspect.isfunction(f) and not x.startswith("_")

@@ -58,7 +58,7 @@ def fedadam_for_fedyogi(s, up, h, n, counts, N):
 def nesterov(s, up, h, n, counts, N):
     d = mean(up["w"], n) - s["w"]
     v = h["momentum"] * s["v"] + d
-    return {"w": s["w"] + h["momentum"] * v + d, "v": v}
+    return {"w": s["w"] + h["server_lr"] * (h["momentum"] * v + d), "v": v}
 
 
 def fednova_without_tau(s, up, h, n, counts, N):
