@@ -29,6 +29,8 @@ except ImportError as error:
 SHELL, SCRIPT = text_of("page.html"), text_of("slider.html")
 #: A paragraph that is a drawing; its words are the caption.
 PICTURE = re.compile(r'<p>(<img src="[\w-]+\.svg" alt="(.*?)"[^>]*>)</p>')
+#: The parts of a picture of three rounds, (x, y, width, height): its rounds, then its legend in two halves.
+ROUNDS = *((x, 28, 244.8, 224) for x in (0, 244.8, 489.6)), (106, 283, 332, 31), (440, 283, 332, 31)
 #: A page with more sections than that has a list of them.
 MANY = 9
 #: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
@@ -80,9 +82,30 @@ def slider_html(page: str) -> str:
         f"<input type=range min=0 max={len(slider.values) - 1} value={middle} "
         f'aria-valuetext="{spoken[middle]}" data-spoken="{"|".join(spoken)}">'
     )
+    frames = frames.replace('<g id="figure_1"', '<g id="rounds"', 1)
+    parts = (
+        f'<svg viewBox="{x} {y} {w} {h}" aria-hidden="true"><use href="#rounds"/></svg>'
+        for x, y, w, h in ROUNDS
+    )
     return (
         f"<figure class=slider><label hidden>{slider.symbol} {knob}</label>"
-        f'<div class=picture tabindex="0">{frames}</div></figure>'
+        f'<div class="picture apart" tabindex="0">{frames}</div>'
+        f"<div class=parts>{''.join(parts)}</div></figure>"
+    )
+
+
+def in_parts(figure: re.Match[str]) -> str:
+    """Return a drawing with its caption; one of three rounds has them one below the other for a phone."""
+    image, caption = figure.groups()
+    name = re.findall(r'src="(rounds-[\w-]+\.svg)"', image)
+    views = "".join(
+        f'<img src="{name[0]}#svgView(viewBox({x},{y},{w},{h}))" alt="a part of it" '
+        f'style="aspect-ratio: {w} / {h}">'
+        for x, y, w, h in ROUNDS * bool(name)
+    )
+    return (
+        f'<figure><div class="picture{" apart" if name else ""}" tabindex="0">{image}</div>'
+        f"{f'<div class=parts>{views}</div>' if name else ''}<figcaption>{caption}</figcaption></figure>"
     )
 
 
@@ -110,10 +133,7 @@ def render(text: str) -> str:
     body: str = MARKDOWN.render(text)
     body = body.replace("<pre", '<pre tabindex="0"').replace("</table>", "</table></div>")
     body = body.replace("<table>", '<div class=wide tabindex="0"><table>')
-    body = PICTURE.sub(
-        r'<figure><div class=picture tabindex="0">\1</div><figcaption>\2</figcaption></figure>',
-        body,
-    )
+    body = PICTURE.sub(in_parts, body)
     body = body.replace("<p><img ", '<p class=picture tabindex="0"><img ')
     heading = re.compile(r"<h([23])>(.*?)</h\1>")
     body = heading.sub(lambda x: f'<h{x[1]} id="{anchor(plain(x[2]))}">{x[2]}</h{x[1]}>', body)
