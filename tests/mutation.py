@@ -59,8 +59,8 @@ TARGETS = (
 #: The tests whose subject is the mathematics.
 TESTS = (
     "test_algorithm.py", "test_checks.py", "test_sampling.py", "test_schema.py", "test_spec.py",
-    "test_strategies.py", "test_tree.py", "test_extend.py::test_every_algorithm_has_a_loss_of_real_targets",
-    "conformance/test_sources.py", "conformance/test_suite.py::test_fedref_passes_itself", "models", "rounds",
+    "test_strategies.py", "test_extend.py::test_every_algorithm_has_a_loss_of_real_targets",
+    "draws/test_sources.py", "conformance/test_suite.py::test_fedref_passes_itself", "models", "rounds",
     "proofs/test_proofs.py", "lab/experiments/test_unit.py", "lab/experiments/test_run.py",
 )  # fmt: skip
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from mutation import ROOT, find_sources, mutants_of, read_equivalents
+from mutation import ROOT, TESTS, find_sources, mutants_of, read_equivalents
 
 #: Edits of each kind, as they end: branches, statements, results, names, operators, arguments.
 KINDS = "if not ", "pass", "return None", ".*np.minimum", ".* <= ", ".* / ", ".*D1", ".*, 2"
@@ -18,6 +18,10 @@ def test_every_kind_of_edit_is_made_and_every_equivalent_mutant_is_one_of_today(
     for line, reason in read_equivalents().items():
         assert reason, line.pattern
         assert any(map(line.fullmatch, keys)), f"the code has changed: {line.pattern}"
+
+
+def test_the_tests_that_notice_mutants_are_where_they_were():
+    assert [x for x in TESTS if not (ROOT / "tests" / x.partition("::")[0]).exists()] == []
 
 
 def run_tool(*words):
