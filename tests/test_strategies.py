@@ -140,7 +140,9 @@ def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
 def test_without_hypothesis_it_says_what_to_install():
     code = (
         "import sys; sys.modules['hypothesis'] = None\nfrom fedref.lab.commands import main\n"
-        "for words in sys.argv[1:]: assert main(words.split()) == 2"
+        "for words in sys.argv[1:]: assert main(words.split()) == 2\n"
+        "for name in ('cnn', 'check_gradient'): assert main(['explain', name]) == 0  # need neither\n"
+        "assert 'torch' not in sys.modules"
     )
     commands = ["explain fedprox", "conformance fedref --random 1"]
     done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)

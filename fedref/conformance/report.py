@@ -35,7 +35,7 @@ def summary(results: Sequence[Result]) -> str:
         text += f"; {counts[PASSED]} of these pass ({percent(counts[PASSED], offered)})"
     else:
         text += ": nothing was tested"
-    return text + f"; {counts[NOT_ASKED]} were not asked" * bool(counts[NOT_ASKED])
+    return f"{text}; {counts[NOT_ASKED]} were not asked" if counts[NOT_ASKED] else text
 
 
 def percent(part: int, whole: int) -> str:

@@ -26,7 +26,7 @@ from fedref.judge.errata import MISTAKES, TEXTS, answer, replace
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
 from fedref.teach.exercises import Exercise, bare_code, draw_case, exercise_of
-from fedref.teach.source import equations_in, page_name, spec_code, text_of
+from fedref.teach.source import algorithms_of, equations_in, page_name, spec_code, text_of
 from fedref.teach.verdict import WAITED, OutOfTime, error_line, leaves, run_guarded, verdict
 
 SUSPECT, TEST = "suspect.py", "test_suspect.py"
@@ -70,10 +70,6 @@ def hunt_of(text: str) -> Hunt | None:
     """Return the hunt that a test file names in its first line, or None."""
     first = re.match(r'\s*"""Hunt (\d+)(?:, (?!level )([\w-]+))?(?:, level (\d))?:', text)
     return Hunt(int(first[1]), first[2] or "", int(first[3] or 0)) if first else None
-
-
-def algorithms_of(paper: str) -> list[str]:
-    return [name for name, cls in ALGORITHMS.items() if page_name(cls) == paper]
 
 
 def choose(hunt: Hunt) -> str:

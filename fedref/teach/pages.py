@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from fedref import checks, proofs, spec
-from fedref.algorithms import ALGORITHMS
 from fedref.judge.errata import MISTAKES, TEXTS, replace, run
 from fedref.models import MODELS
 from fedref.teach import example, reference, source
 from fedref.teach.exercises import EXERCISES
 from fedref.teach.markdown import anchor, fence, items, join, section, table, verbatim
-from fedref.teach.source import Equation, page_name, text_of
+from fedref.teach.source import Equation, algorithms_of, page_name, text_of
 
 #: What one has to know to read an algorithm.
 NAMES = (
@@ -43,10 +42,6 @@ def formulae(equations: Iterable[Equation]) -> str:
 
 def paper_of(tag: str) -> str:
     return tag.split()[0].replace("-", "_")
-
-
-def algorithms_of(page: str) -> list[str]:
-    return [name for name, cls in ALGORITHMS.items() if page_name(cls) == page]
 
 
 def paper_page(module: ModuleType, label: str = "") -> str:
@@ -119,8 +114,7 @@ def equation_parts(equations: Iterable[Equation]) -> Iterator[str]:
 
 def summary_of(function: Any) -> str:
     """Return what a function does, in the words of its docstring, without the shape."""
-    first = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", first)
+    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", source.first_paragraph(function))
 
 
 def example_text(algorithm: str) -> str:
@@ -384,5 +378,8 @@ PAGES: dict[str, Callable[[], str]] = {
     **{name: partial(text_page, name) for name in LINKS},
     **{page_name(module): partial(paper_page, module) for module in source.modules()},
     **{f"model-{name}": partial(model_page, name) for name in MODELS},
-    **{reference.page_of(room): partial(reference.room_page, room) for room in reference.rooms()},
+    **{
+        reference.page_of(room): partial(reference.room_page, room)
+        for room in reference.TEXT["rooms"]
+    },
 }

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any
 
@@ -28,34 +29,29 @@ PARAMETER = re.compile(r"(?:^|(?<=[.;,:] ))(\w+(?:, \w+)*) : ", re.M)
 
 
 @cache
-def rooms() -> dict[str, dict[str, Any]]:
-    """Return room → public name → what it names, in the order of reference.toml."""
-    return {title: names_in(**room) for title, room in TEXT["rooms"].items()}
+def rooms() -> dict[str, list[str]]:
+    """Return room → public names, in the order of reference.toml. Only classes with methods are imported."""
+    return {title: [*names_in(**room)] for title, room in TEXT["rooms"].items()}
 
 
 @cache
-def public() -> dict[str, Any]:
-    """Return public name → what it names."""
-    return {name: thing for names in rooms().values() for name, thing in names.items()}
+def public() -> tuple[str, ...]:
+    """Return all public names."""
+    return tuple(name for names in rooms().values() for name in names)
 
 
-def names_in(names: list[str], about: str, equations: bool = False) -> dict[str, Any]:
-    """Return public name → what it names. equations : also the functions with tagged formulae."""
-    found: dict[str, Any] = {}
+def names_in(names: list[str], about: str, equations: bool = False) -> dict[str, None]:
+    """Return public names, each once. equations : also the functions with tagged formulae."""
+    found: dict[str, None] = {}
     for entry in names:
         name = entry.rstrip("+")
-        try:
-            found[name] = thing = resolve_name(name)
-        except AttributeError:
-            if ".torch." in name:  # which may not be installed
-                continue
-            raise
-        methods = vars(thing).items() if entry[-1] == "+" else ()
-        found |= {
-            f"{name}.{x}": f for x, f in methods if inspect.isfunction(f) and not x.startswith("_")
-        }
+        if ".torch." in name and find_spec("torch") is None:
+            continue
+        found[name] = None
+        methods = vars(resolve_name(name)).items() if entry[-1] == "+" else ()
+        found |= {f"{name}.{x}": None for x, f in methods if inspect.isfunction(f) and x[0] != "_"}
     functions = (e.function for e in source.equations()) if equations else ()
-    return found | {f"{f.__module__}.{f.__qualname__}": f for f in functions}
+    return found | {f"{f.__module__}.{f.__qualname__}": None for f in functions}
 
 
 # ---- one name ------------------------------------------------------------------------------------
@@ -108,7 +104,7 @@ def divide(thing: Any) -> tuple[str, dict[str, str]]:
 
 def entry(name: str) -> str:
     """Return what there is to know of a public name, in Markdown."""
-    thing = public()[name]
+    thing = resolve_name(name)
     words, _ = divide(thing if callable(thing) else resolve_name(name.rpartition(".")[0]))
     if thing in MODELS.values():
         words = words.partition("\n\n")[0]  # its own page has the rest
@@ -146,9 +142,9 @@ def lessons(thing: Any) -> Iterator[str]:
     if tagged & {proof.tag for proof in proofs.PROOFS}:
         yield "[proved by `fedref check`](proofs.html)"
     path = source.ROOT / "tests" / "/".join(getattr(module, "__name__", "").split(".")[1:])
-    for tests in (path.with_name(f"test_{path.name}.py"), path / "test_init.py"):
-        if tests.exists():
-            yield f"`{tests.relative_to(source.ROOT).as_posix()}`"
+    tests = path.with_name(f"test_{path.name}.py")
+    if tests.exists():
+        yield f"`{tests.relative_to(source.ROOT).as_posix()}`"
 
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -172,18 +168,9 @@ def contents() -> str:
         rows = (
             (
                 f"[`{name.removeprefix('fedref.')}`]({page_of(title)}.html#{anchor(name)})",
-                first(thing),
+                source.first_paragraph(thing) if callable(thing := resolve_name(name)) else "",
             )
-            for name, thing in names.items()
+            for name in names
         )
         parts.append(section(title, TEXT["rooms"][title]["about"], table("fedref. | ", rows)))
     return join(*parts)
-
-
-def first(thing: Any) -> str:
-    """Return the first sentence of a docstring."""
-    return (
-        (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ")
-        if callable(thing)
-        else ""
-    )

@@ -69,6 +69,16 @@ def page_name(thing: Any) -> str:
     return str(name).rpartition(".")[2]
 
 
+def algorithms_of(page: str) -> list[str]:
+    """Return the command line's names of a file's algorithms."""
+    return [name for name, cls in ALGORITHMS.items() if page_name(cls) == page]
+
+
+def first_paragraph(thing: Any) -> str:
+    """Return what a docstring says first, on one line."""
+    return (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ")
+
+
 def functions_in(home: Any) -> Iterator[Any]:
     """Yield the functions that a module or class defines, and those of its classes, in order."""
     name = getattr(home, "__module__", home.__name__)
