@@ -9,7 +9,8 @@ and a toy: `python -m fedref.spec`. `fedref check` proves that all else here com
 
 Part one was written from five texts in Chinese: the article for APFL, an unsigned tutorial for FedMAML,
 and for the others a text that retells the paper. A tag in brackets, such as apfl eq.5, is that
-equation of that text; the original may number it otherwise.
+equation of that text; the original may number it otherwise. fedref/teach/text/concordance.toml says
+where an original has it, as far as that was looked up, and so does `fedref explain "apfl eq.5"`.
 
     per-fedavg  Fallah, Mokhtari, Ozdaglar 2020    https://arxiv.org/abs/2002.07948
     fedprox     Li, Sahu, Zaheer et al. 2020       https://arxiv.org/abs/1812.06127
