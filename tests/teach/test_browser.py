@@ -66,7 +66,8 @@ def test_a_slider_shows_its_frames_and_the_middle_one_without_its_script(tmp_pat
 
 
 #: What reaches out of the page and does not scroll; text below 11 pixels; formulae and pictures that take
-#: no room, or a phone's that do on a desk; what scrolls and cannot be reached by the keyboard; what the printer cuts off.
+#: no room, or a phone's that do on a desk; what scrolls and cannot be reached by the keyboard;
+#: what the printer cuts off.
 FAULTS = """
   for (const dark of [false, true]) for (const width of [1280, 390]) {
     const [d, style, frame] = await show(page, width, dark), skip = d.querySelector("a, [tabindex]");
