@@ -603,16 +603,20 @@ SECOND_MOMENT = {
 }
 
 
-def fedopt(f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3):
-    """[fedopt alg.2] FedAvg's change of w is the server's gradient. There is no bias correction.
-    beta1, beta2 : how slowly m and v, the means of Δ and of its square, forget. Yields w, m, v."""
+def fedopt(
+    f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3, bias_correction=False
+):  # fmt: skip
+    """[fedopt alg.2] FedAvg's change of w is the server's gradient. Yields w, m, v.
+    beta1, beta2 : how slowly m and v, the means of Δ and of its square, forget.
+    bias_correction : as in Kingma and Ba 2015, whose v starts at 0; the paper has none."""
     m = np.zeros_like(w)
-    v = np.full_like(w, tau**2)
-    for clients in rounds:
+    v = np.full_like(w, 0 if bias_correction else tau**2)
+    for t, clients in enumerate(rounds, 1):
         delta = next(fedavg(f, w, [clients], eta)) - w
         m = beta1 * m + (1 - beta1) * delta
         v = SECOND_MOMENT[second_moment](v, delta, beta2)
-        w = w + eta_s * m / (sqrt(v) + tau)
+        c1, c2 = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1, 1)
+        w = w + eta_s * m / c1 / (sqrt(v / c2) + tau)
         yield w, m, v
 
 

@@ -602,9 +602,11 @@ FIELDS = {"apfl": 2, "fedmeta-maml": 1, "fedmeta-fomaml": 1, "fedmeta-sgd": 2, "
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in RUNS if n not in ("fedavg-update", "fedavg-meta", "centralised")]
-)
-def test_every_loop_of_the_specification_passes(name):
-    options = {"weighting": "samples"} if name in BY_SAMPLES else {}
+    ("name", "options"),
+    [*((n, {}) for n in RUNS if n not in ("fedavg-update", "fedavg-meta", "centralised")),
+     *((n, {"bias_correction": True}) for n in ("fedadam", "fedyogi"))],
+)  # fmt: skip
+def test_every_loop_of_the_specification_passes(name, options):
+    options |= {"weighting": "samples"} if name in BY_SAMPLES else {}
     it = ALGORITHMS[name](**options)
     assert checks.check_rounds(it, loop_of(it, name), draws=12).where == ""

@@ -16,17 +16,19 @@ Objective: FedAvg's. Clients train as in FedAvg; the server computes Δ = Σ_k p
     η       server_lr     number
     β₁      beta1         number
     β₂      beta2         number
+    t       t             number; the rounds so far, counted where `bias_correction` is set
     τ       tau           number; the larger, the less adaptive the steps
     β       momentum      number, FedAvgM's
 
-Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedAdam.combine` (m and the step) ·
+Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedAdagrad.combine` (m and the step) ·
 [fedopt fedavgm] `FedAvgM.combine`.
 
 Decisions
-  no bias correction. [fedopt alg.2] has none: m and v start at 0 and τ² and are not divided by
-    1 − βᵗ. Kingma and Ba's correction of both is in FedAdam of openfl 1.9, declearn 2.9.1 and oiafed
-    0.2.3; p2pfl 0.4.4 corrects FedAdam's rate alone, and flwr 1.42 does so with t + 1 for t. FedMeta's
-    Adam (`server = "adam"`) has it. Both add their small constant (τ, ε) after taking the root.
+  bias correction. [fedopt alg.2] has none. With `bias_correction` FedAdam and FedYogi divide m by 1 − β₁ᵗ
+    and v, which then starts at 0, by 1 − β₂ᵗ, as Kingma and Ba do, and FedAdam of openfl 1.9, declearn
+    2.9.1 and oiafed 0.2.3; p2pfl 0.4.4 corrects FedAdam's rate alone, and flwr 1.42 does so with t + 1
+    for t. FedMeta's Adam (`server = "adam"`) has it. All add τ or ε after taking the root. FedAdagrad's
+    v is a sum, which nothing corrects.
   v₋₁. τ², the least that [fedopt alg.2] allows, as in appfl 1.12.0; 0 in flwr 1.42, openfl 1.9,
     declearn 2.9.1, p2pfl 0.4.4, oiafed 0.2.3 and fluke-fl 0.8.1. FedAdagrad's v keeps the difference.
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
@@ -47,7 +49,7 @@ import numpy as np
 
 from fedref.algorithm import Algorithm, Cohort, Server, ServerState, weighted_mean
 from fedref.algorithms.fedavg import local_step
-from fedref.boundary.values import POSITIVE
+from fedref.boundary.values import POSITIVE, Bounds
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -82,24 +84,32 @@ class AveragedClients(Algorithm[ServerState, Server, Array, None], stacks=True):
         return local_step(model, local, D, lr=self.lr)
 
 
+BELOW_1 = Bounds(0, 1, open="high")
+
+
 class FedOptServer(NamedTuple):
     w: Array  # (d,)
     m: Array  # (d,)
     v: Array  # (d,)
+    t: int | None = None
 
 
 @dataclass(frozen=True)
-class FedAdam(AveragedClients[FedOptServer], stacks=True):
-    """FedAvg's clients, and a server that steps by Adam without bias correction."""
+class FedAdagrad(AveragedClients[FedOptServer], stacks=True):
+    """FedAvg's clients, and a server that steps by Adagrad, whose v only grows."""
 
     server_lr: float = 0.1
-    beta1: float = 0.9
+    beta1: float = 0.0
     beta2: float = 0.99
     tau: float = 1e-3
-    bounds: ClassVar = {"beta1": (0, 1), "beta2": (0, 1), "tau": POSITIVE}
-    second_moment = staticmethod(adam)
+    bounds: ClassVar = {"beta1": BELOW_1, "beta2": BELOW_1, "tau": POSITIVE}
+    unused: ClassVar[tuple[str, ...]] = ("beta2",)
+    second_moment = staticmethod(adagrad)
+    bias_correction: ClassVar[bool] = False
 
     def initial(self, model: Model, w: Array) -> FedOptServer:
+        if self.bias_correction:
+            return FedOptServer(w, np.zeros_like(w), np.zeros_like(w), 0)
         return FedOptServer(w, np.zeros_like(w), np.full_like(w, self.tau**2))
 
     def combine(
@@ -108,8 +118,23 @@ class FedAdam(AveragedClients[FedOptServer], stacks=True):
         delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
         m = self.beta1 * server.m + (1 - self.beta1) * delta  # [fedopt alg.2] m = β₁m + (1 − β₁)Δ
         v = self.second_moment(server.v, delta, self.beta2)
+        m_hat, v_hat, t = m, v, server.t
+        if t is not None:
+            t = t + 1
+            m_hat, v_hat = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
         # [fedopt alg.2] w = w + ηm/(sqrt(v) + τ)
-        return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)
+        w = server.w + self.server_lr * m_hat / (np.sqrt(v_hat) + self.tau)
+        return FedOptServer(w, m, v, t)
+
+
+@dataclass(frozen=True)
+class FedAdam(FedAdagrad, stacks=True):
+    """FedAvg's clients, and a server that steps by Adam; without bias correction, unless asked for."""
+
+    beta1: float = 0.9
+    bias_correction: bool = False  # type: ignore[misc]
+    unused: ClassVar[tuple[str, ...]] = ()
+    second_moment = staticmethod(adam)
 
 
 @dataclass(frozen=True)
@@ -117,15 +142,6 @@ class FedYogi(FedAdam, stacks=True):
     """FedAdam with Yogi's v, which moves towards Δ² by (1 − β₂)Δ²."""
 
     second_moment = staticmethod(yogi)
-
-
-@dataclass(frozen=True)
-class FedAdagrad(FedAdam, stacks=True):
-    """FedAdam with Adagrad's v, which only grows."""
-
-    beta1: float = 0.0
-    unused: ClassVar[tuple[str, ...]] = ("beta2",)
-    second_moment = staticmethod(adagrad)
 
 
 class MomentumServer(NamedTuple):

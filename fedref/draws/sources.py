@@ -334,6 +334,8 @@ def draw_offered(source: RandomSource, name: str, call: str) -> Any:
         fixed = {"until_gamma": 0.0, **({"adaptive_mu": False} if call == "round" else {})}
     if name in BY_SAMPLES:
         fixed["weighting"] = "samples"
+    if "bias_correction" in schema(kind):
+        fixed["bias_correction"] = False
     if "inner_steps" in schema(kind):
         fixed["inner_steps"] = source.choose((1, 2, 3))
     return draw_algorithm(source, kind, **fixed)

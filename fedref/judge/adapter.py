@@ -201,7 +201,8 @@ RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
         f, w, rounds, h.lr, h.alpha, h.N, h.weights)),
     **dict.fromkeys(("fedadagrad", "fedyogi", "fedadam"),
         (("w", "m", "v"), lambda f, w, rounds, h: spec.fedopt(
-        f, w, rounds, h.lr, h.algorithm, h.server_lr, h.beta1, h.beta2, h.tau))),
+        f, w, rounds, h.lr, h.algorithm, h.server_lr, h.beta1, h.beta2, h.tau,
+        getattr(h, "bias_correction", False)))),  # golden vectors are older
     "fedavgm": (("w", "v"), lambda f, w, rounds, h: spec.fedavgm(
         f, w, rounds, h.lr, h.momentum, h.server_lr)),
     "fednova": (("w",), lambda f, w, rounds, h: spec.fednova(f, w, rounds, h.lr, h.weights)),
@@ -395,7 +396,8 @@ def state_before(algorithm: str, server: Values, kept: Any) -> dict[str, Any]:
     name, fields = KEPT.get(algorithm, ("", ""))
     values = [kept[key] for key in fields.split()] if kept else []
     known = {name: {0: values[0] if len(values) == 1 else tuple(values)} if kept else {}}
-    t = int(server.get("t", 0)) + algorithm.startswith("fedmeta")  # Adam counts from 1
+    counts_from_1 = algorithm.startswith("fedmeta") or algorithm in BY_SAMPLES  # as Adam does
+    t = int(server.get("t", 0)) + counts_from_1
     before = {"before": server.get("loss", np.nan), "renew": bool(server.get("renew"))}
     return state | known | before | {"t": t}
 

@@ -28,7 +28,7 @@ NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scaffold": (("c", "controls"), ("dy", "dc")),
     "apfl_deng": (("personal",), ("ws",)),
     "feddyn": (("h", "hs"), ("ends",)),
-    "fedopt": (("m", "v"), ()),
+    "fedopt": (("m", "v", "t"), ()),
     "fedavgm": (("v",), ()),
     "fednova": ((), ("taus", "d")),
     "pfedme": ((), ("ws",)),

@@ -77,6 +77,8 @@ def list_runs() -> Iterator[Run]:
         ("apfl §4.1.3", "apfl", {"lr": 0.2, "z": 3, "window": 100}, 5),
         ("per-fedavg eq.6", "per-fedavg", {"inner_steps": 3}, 3),
         ("fedmeta Meta-SGD", "fedmeta-sgd", {"inner_steps": 2}, 3),
+        ("fedopt alg.2", "fedadam", {"bias_correction": True}, 4),
+        ("fedopt alg.2", "fedyogi", {"bias_correction": True, "server_lr": 0.02}, 4),
     ):
         known: dict[str, Any] = {
             f.name: options[f.name] for f in fields(ALGORITHMS[name]) if f.name in options

@@ -174,6 +174,7 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
     if not algorithm:
         return {}
     known = asdict(algorithm_of(algorithm, hyper))
+    known.pop("bias_correction", None)  # no case has it
     return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 

@@ -1,6 +1,7 @@
 """The specification answers the golden cases, which other code made; and what ran can be read."""
 
 import inspect
+from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 from golden import GOLDEN
 
 from fedref import spec
+from fedref.algorithm import Cohort
+from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedopt import FedOptServer
 from fedref.judge import answer, make_case, trace
 from fedref.judge.compare import compare, difference
 from fedref.models import BinaryLogistic, Logistic
@@ -151,6 +155,24 @@ def moves(case, state):
         )
     far = 100 * case.tolerance["float64"]
     return before is not None and any(difference(before, case.outputs[n]) > far for n in ends)
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedyogi"])
+def test_the_servers_half_corrects_the_bias_of_the_round_that_it_is_in(name):
+    case, t = GOLDEN[f"aggregate-{name}"], 2
+    hyper = case.hyper | {"bias_correction": True}
+    inputs = case.inputs | {"server.t": np.array(t)}
+    after = answer(case._replace(hyper=hyper, inputs=inputs))
+    it = ALGORITHMS[name](**{f.name: hyper[f.name] for f in fields(ALGORITHMS[name])})
+    cohort = Cohort(np.arange(len(inputs["n"])), inputs["counts"], inputs["n"], len(inputs["n"]))
+    server = FedOptServer(*(inputs[f"server.{x}"] for x in "wmv"), t)
+    right = it.combine(None, server, inputs["uploads.w"], cohort)
+    for x in "wmv":
+        np.testing.assert_allclose(after[f"server.{x}"], getattr(right, x), rtol=1e-12)
+    assert after["server.t"] == right.t == t + 1
+    m, v = right.m / (1 - it.beta1**3), right.v / (1 - it.beta2**3)  # Kingma and Ba
+    step = it.server_lr * m / (np.sqrt(v) + it.tau)
+    np.testing.assert_allclose(right.w - server.w, step, rtol=1e-10)
 
 
 def test_the_servers_momentum_forgets_in_each_function_of_fedadagrad():
