@@ -12,7 +12,7 @@ Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients a
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -219,16 +219,21 @@ def refuse_lost_step(model: Model, w: Array, v: Array, D: Batch) -> None:
         )
 
 
+@cache
+def equal_weights(B: int, dtype: Any) -> Array:
+    """Return 1/B, or 1 of no sample: ()."""
+    return nx.constant(1 / max(B, 1), (), np.zeros(0, dtype).real.dtype)
+
+
 def mean_weights(D: Batch, dtype: Any) -> Array:
     """c_j = s_j / Σ_j s_j, so that Σ_j c_j ℓ_j is the mean loss: (..., B).
 
     Where s is None it is 1/B, of shape (). All-zero weights give c = 0: an empty batch has loss 0 and
     gradient 0 (up to the L2 term).
     """
-    real = np.zeros(0, dtype).real.dtype
     if D.s is None:
-        return nx.constant(1 / max(D.y.shape[-1], 1), (), real)
-    s = D.s.astype(real, copy=False)
+        return equal_weights(D.y.shape[-1], dtype)
+    s = D.s.astype(np.zeros(0, dtype).real.dtype, copy=False)
     total = s.sum(-1, keepdims=True)
     return s / np.where(total == 0, 1, total)
 

@@ -95,7 +95,7 @@ class Logistic(base.SoftmaxLogits, stacks=True):
         out = np.empty((*r.shape[:-2], self.d), r.dtype)
         W, b = self.unpack(out)
         np.matmul(X.mT, r, out=W)
-        np.sum(r, -2, out=b)
+        np.add.reduce(r, -2, out=b)
         return out
 
     def grad(self, w: Array, D: Batch) -> Array:

@@ -87,7 +87,7 @@ class MLP(base.SoftmaxLogits, stacks=True):
         W, out = self.unpack(w), self.unpack(g)
         for l in reversed(range(len(a))):
             np.matmul(a[l].mT, delta, out=out[2 * l])  # [∂W] aᵀδ
-            np.sum(delta, -2, out=out[2 * l + 1])  # [∂b] Σ_j δ_j
+            np.add.reduce(delta, -2, out=out[2 * l + 1])  # [∂b] Σ_j δ_j
             if l:
                 delta = delta @ W[2 * l].mT
                 delta *= phi.slope(a[l])  # [next δ] φ′(z) ⊙ δWᵀ
@@ -120,7 +120,7 @@ class MLP(base.SoftmaxLogits, stacks=True):
             np.matmul(a[l].mT, Rdelta, out=out[2 * l])  # [R{∂W}, first term] aᵀR{δ}
             if l:
                 out[2 * l][...] += Ra[l].mT @ delta  # [R{∂W}] aᵀR{δ} + R{a}ᵀδ
-            np.sum(Rdelta, -2, out=out[2 * l + 1])  # [R{∂b}] Σ_j R{δ}_j
+            np.add.reduce(Rdelta, -2, out=out[2 * l + 1])  # [R{∂b}] Σ_j R{δ}_j
             if l:
                 slope, e = phi.slope(a[l]), delta @ W[2 * l].mT
                 # [next R{δ}] φ″(z) ⊙ R{z} ⊙ δWᵀ + φ′(z) ⊙ (R{δ}Wᵀ + δVᵀ)

@@ -68,13 +68,21 @@ def logsumexp(z: Array) -> Array:
 def softmax(z: Array) -> Array:
     """e^(z_c) / Σ_c e^(z_c) over the last axis, shape kept."""
     e = np.exp(z - z.real.max(-1, keepdims=True))
-    e /= e.sum(-1, keepdims=True)
+    e /= np.add.reduce(e, -1, keepdims=True)
     return e
 
 
-def one_hot(y: Array, classes: int) -> Array:
-    """(...) integer labels → (..., C) of bool."""
-    return y[..., None] == np.arange(classes)
+@cache
+def identity(classes: int, dtype: Any) -> Array:
+    """Return the rows 1_y of all labels y: (C, C)."""
+    return np.eye(classes, dtype=dtype)
+
+
+def one_hot(y: Array, classes: int, dtype: Any) -> Array:
+    """(...) labels → (..., C), of bool if there are too many classes to keep all rows."""
+    if classes > 256:
+        return y[..., None] == np.arange(classes)
+    return identity(classes, dtype).take(y.astype(np.intp, copy=False), 0)
 
 
 def cross_entropy(z: Array, y: Array) -> Array:
@@ -90,7 +98,7 @@ def cross_entropy(z: Array, y: Array) -> Array:
 def cross_entropy_slope(z: Array, y: Array, c: Array) -> Array:
     """∂/∂z of Σ_j c_j ℓ_j: (p − 1_y) c with p = softmax(z): (..., B, C), c (..., B) or ()."""
     r = softmax(z)
-    r -= one_hot(y, z.shape[-1])
+    r -= one_hot(y, z.shape[-1], z.dtype)
     r *= c[..., None]
     return r
 

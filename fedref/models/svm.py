@@ -57,7 +57,7 @@ class LinearSVM(LinearLogit, stacks=True):
     def grad(self, w: Array, D: Batch) -> Array:
         self.validate(w, D)
         m, y = self.margins(self.logits(w, D.X), D.y)
-        r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
+        r = -y * (2 * m if self.squared else np.sign(m.real)) * base.mean_weights(D, m.dtype)
         # [gradient, hinge] −Aᵀ(y ⊙ a) / n
         # [gradient, squared hinge] −2Aᵀ(y ⊙ max(0, 1 − yz)) / n
         g = self.vjp(w, D.X, r)

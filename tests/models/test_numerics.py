@@ -23,6 +23,9 @@ LOSSES = -special.log_softmax(ROWS, -1)[np.arange(4), LABELS]
         (nx.logsumexp(ROWS), special.logsumexp(ROWS, -1)),
         (nx.cross_entropy(ROWS, LABELS), LOSSES),
         (nx.cross_entropy(np.stack([ROWS, ROWS + 1]), LABELS), [LOSSES, LOSSES]),  # for two stacks
+        (nx.one_hot(np.array([[2, 0]]), 3, "f4"), [[[0, 0, 1], [1, 0, 0]]]),
+        (nx.one_hot(np.array([2.0, 255.0]), 257, "f4").nonzero()[1], [2, 255]),
+        (nx.one_hot(np.array([2.0, 255.0]), 256, "f4").nonzero()[1], [2, 255]),
     ],
 )
 def test_values(got, expected):

@@ -107,7 +107,7 @@ def test_labels_of_any_type_are_taken_if_they_are_known():
 def test_a_model_without_validation_is_the_same_without_its_checks():
     model = Logistic(2, 3)
     w, fits = np.ones(model.d), Batch(np.eye(2), np.array([0, 2]))
-    trusting, unfit = base.without_validation(model), fits._replace(y=np.array([0, 3]))
+    trusting, unfit = base.without_validation(model), fits._replace(s=np.array([-1.0, 3.0]))
     for name, more in (("grad", (w,)), ("hvp", (w, w))):
         validated, bare = getattr(model, name), getattr(trusting, name)
         assert np.isfinite(bare(*more, unfit)).all()
