@@ -15,8 +15,6 @@ from fedref.sampling import PADDING
 
 #: Clients of models with more parameters are run one by one: a stack would not fit the cache.
 STACK_UP_TO = 100_000
-#: The batches of as many steps as fit are gathered at once: they are used before they leave the cache.
-BLOCK_BYTES = 1 << 19
 
 
 def run_stacked(
@@ -75,25 +73,14 @@ def steps(data: LocalData, order: Array, roles: Iterable[str]) -> Iterator[tuple
         rows = data.rows[role][order, : len(active)].transpose(1, 0, 2)
         real = rows != PADDING
         full = (real.all(-1) | finished).all(-1)  # (S,) nobody at work has padding
-        plans.append((data.locate(rows, data.offsets[:-1][order][:, None]), real, full))
-    size = sum(rows[:1].size for rows, *_ in plans) * data.X[:1].size
-    length = max(1, BLOCK_BYTES // max(size * np.dtype(data.dtype).itemsize, 1))
-    for start in range(0, len(active), length):
-        block = slice(start, start + length), slice(active[start])
-        groups_of_batches = [
-            (
-                data.features(index[block]),
-                data.y.take(index[block]),
-                None if full[block[0]].all() else real[block].astype(data.dtype),
-                full[block[0]],
-            )
-            for index, real, full in plans
-        ]
-        for i, k in enumerate(active[block[0]].tolist()):
-            yield (
-                k,
-                [
-                    Batch(X[i, :k], y[i, :k], None if s is None or full[i] else s[i, :k])
-                    for X, y, s, full in groups_of_batches
-                ],
-            )
+        index = data.locate(rows, data.offsets[:-1][order][:, None])
+        plans.append((index, data.y.take(index), real.astype(data.dtype), full.tolist()))
+    # a step's rows are gathered as it begins: they are used before they leave the cache
+    for t, k in enumerate(active.tolist()):
+        yield (
+            k,
+            [
+                Batch(data.features(index[t, :k]), y[t, :k], None if full[t] else s[t, :k])
+                for index, y, s, full in plans
+            ],
+        )
