@@ -22,7 +22,7 @@ from fedref.algorithms.per_fedavg import PerFedAvg
 from fedref.algorithms.scaffold import Scaffold
 from fedref.lab.experiments.own_code import CarefulClients, ClientError
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base, tree
-from fedref.rounds import local_data, stack
+from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
 from fedref.rounds.local_data import gather
 from fedref.rounds.loop import run_clients, run_round
