@@ -243,7 +243,9 @@ class Search:
             return said
         if not is_round and (said := self.combination(some)):
             return said
-        variation = find_variation(wrong, fits, right, as_right, self.found, self.trials, end)
+        variation = find_variation(
+            wrong, fits, right, as_right, outputs, self.found, self.trials, end
+        )
         if variation is None:
             return self.combination(some) if is_round else ""
         self.found.append(variation)

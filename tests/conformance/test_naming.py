@@ -158,6 +158,10 @@ def test_where_nothing_more_is_tried_a_name_is_only_likely_or_was_not_looked_for
 # ---- evidence
 
 
+def slow(*row):
+    return pytest.param(*row, marks=pytest.mark.slow)
+
+
 def edited(call, algorithm, right, wrong, family="logistic"):
     """What is said of a backend that is the specification with this edit, where it has no name."""
     cases = [case for case in cases_of(call, algorithm) if case.model["family"] == family]
@@ -172,6 +176,39 @@ def test_a_variation_is_found_and_only_if_it_fits():
     assert text == f"as if in fedavg w_k were w, in {step}"
     terms = "u - alpha * f.hvp", "tanh(u) - alpha * f.hvp"
     assert edited("meta_gradient", "per-fedavg", *terms) == {""}
+
+
+LEAKY = "z * (z.real > 0)", "z * (z.real > 0) + 0.1 * z * (z.real <= 0)"
+
+
+@pytest.mark.parametrize(
+    ("call", "subject", "edit", "words"),
+    [
+        ("grad", "mlp", ("exp(z * (z.real < 0)) - 1", "0.9 * (exp(z * (z.real < 0)) - 1)"), "elu"),
+        ("grad", "logistic", ("    z = z - z[rows", "    z = z / 3; z = z - z[rows"),
+         "Risk.__call__ self.scores(w, D.X) were 1/3 times it"),
+        ("aggregate", "fedavg", ("client.n for client", "client.n**0.5 for client"),
+         "sample_weights client.n were sqrt(it)"),
+        ("aggregate", "pfedme", ("w = (1 - mixing)", "w = (1 - mixing) ** 2"), "pfedme 1 - mixing"),
+        slow("grad", "cnn", LEAKY, "relu z * (z.real > 0) were 0.9 times it + 0.1 times z"),
+        slow("grad", "cnn", ("return z * (z.real > 0)", "return log(1 + exp(z))"),
+         "relu z * (z.real > 0) were softplus(z)"),
+        slow("meta_gradient", "fedmeta-sgd", ("w = w - alpha *", "w = w - exp(alpha) *"),
+         "adapt alpha were exp(it)"),
+        slow("client", "fednova", ("(eta * tau)", "(eta * (tau + 1))"), "fednova eta * tau were it + 0.2"),
+        slow("client", "apfl-deng", ("v = v - eta * g_v", "v = v - eta / 3 * g_v"), "apfl_deng"),
+    ],
+)  # fmt: skip
+def test_a_number_is_solved_for_and_another_function_found_in_halves_too(
+    call, subject, edit, words
+):
+    some = [case for case in GOLDEN.values() if case.call == call]
+    some = [case for case in some if subject in (case.algorithm, case.model["family"])]
+    some = sorted(some, key=lambda case: case.model["d"])[:8]
+    planted = Mistake("planted", "", "", "", (Edit(*edit),))
+    results = named(some, [answer(case, planted) for case in some])
+    (said,) = {r.evidence for r in results if r.status == FAILED}
+    assert said.startswith(f"as if in {words}")
 
 
 def test_a_combination_of_terms_is_told():
