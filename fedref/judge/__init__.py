@@ -21,13 +21,26 @@ that the specification has no such part.
 
 `trace(lambda: answer(case))` returns the lines of `fedref/spec.py` that ran, with the values that they set,
 so that a person can check a case on a blackboard. `find_combination` says which terms of these lines a
-wrong answer is made of: "yours is u + alpha * f.hvp(w, u, D2)". An error here would be shared by all that
-is compared: the golden vectors, which other code made, guard against it.
+wrong answer is made of: "yours is u + alpha * f.hvp(w, u, D2)". `mistaken(algorithm, name)` is an algorithm
+with a known mistake (`fedref explain mistakes`): a run then has the curve of other projects' code.
+
+An error here would be shared by all that is compared: the golden vectors, which other code made, guard
+against it.
 """
 
 from fedref.judge.adapter import answer
 from fedref.judge.case import Case, make_case
+from fedref.judge.errata import mistaken
 from fedref.judge.lines import Line, trace
 from fedref.judge.terms import Combination, find_combination
 
-__all__ = ["Case", "Combination", "Line", "answer", "find_combination", "make_case", "trace"]
+__all__ = [
+    "Case",
+    "Combination",
+    "Line",
+    "answer",
+    "find_combination",
+    "make_case",
+    "mistaken",
+    "trace",
+]

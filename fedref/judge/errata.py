@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -12,6 +12,7 @@ from itertools import count
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.judge.case import Case
 from fedref.models.numerics import Array
 
@@ -103,8 +104,27 @@ def build_judge(*names: str | Mistake) -> Any:
                 raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
             texts = edited
     edited_spec = run(texts[spec], "spec")
+    edited_spec.REVERSE = spec.REVERSE  # a run differentiates by tapes
     text = texts[adapter].replace("from fedref import spec\n", "")
     return run(text, "answer", spec=edited_spec)
+
+
+def mistaken(algorithm: str, name: str) -> Callable[..., Iterator[Any]]:
+    """Return the specification's generator of an algorithm with a known mistake, for a run.
+
+    >>> wrong = mistaken("feddyn", "FedDyn's αθ is missing")  # fedref.run(["feddyn", wrong])
+    >>> f"{wrong.__module__}:{wrong.__name__}"  # its name, which a command takes
+    "fedref.judge:feddyn with FedDyn's αθ is missing"
+
+    It is generator(f, w, rounds, h), with h of `adapter.settings`. Raises ConfigError for unknown names.
+    """
+    if algorithm not in adapter.RUNS:
+        raise ConfigError(unknown("algorithm of fedref.spec", algorithm, adapter.RUNS))
+    if name not in MISTAKES:
+        raise ConfigError(unknown("mistake", name, MISTAKES))
+    generator: Callable[..., Iterator[Any]] = build_judge(name).RUNS[algorithm][1]
+    generator.__module__, generator.__name__ = "fedref.judge", f"{algorithm} with {name}"
+    return generator
 
 
 def run(text: str, name: str, **names: Any) -> ModuleType:

@@ -27,6 +27,8 @@ class Objective:
     train_loss: Callable[..., float] | None = None
     dtype: Any = None
 
+    l2 = property(lambda self: getattr(self.model, "l2", 0.0))
+
     def cast(self, w: Any) -> Array:
         w = np.asarray(w)
         if w.shape != (self.model.d,):

@@ -1,12 +1,14 @@
 """fedref/spec.py's generators as algorithms of a run: `fedref run fedref.spec:per_fedavg per-fedavg`.
 
-Each built-in algorithm has the settings of its class, and rounds and tests that the specification computes;
+With a known mistake, too: `fedref run "fedref.judge:feddyn with FedDyn's αθ is missing" feddyn`. Each
+built-in algorithm has the settings of its class, and rounds and tests that the specification computes;
 judge/adapter.py says how its generator is called, and what its yields are.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from inspect import getsource
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -14,9 +16,11 @@ from fedref import spec
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.judge import tape
-from fedref.judge.adapter import RUNS, name_state, personal, settings
+from fedref.conformance import vectors
+from fedref.judge import adapter, tape
+from fedref.judge.adapter import RUNS, name_state
 from fedref.judge.case import name_leaf
+from fedref.judge.errata import MISTAKES, build_judge, replace
 from fedref.judge.objective import Objective
 from fedref.models import tree
 from fedref.models.base import Model
@@ -28,10 +32,12 @@ class Specified:
     """What differs from the built-in algorithm, from which a class derives, too."""
 
     generator: ClassVar[str]  # its name
+    mistake: ClassVar[str] = ""
+    judge: ClassVar[Any] = adapter
     watches_loss = stops_early = False
 
     def __reduce__(self) -> Any:
-        return rebuild, (self.generator, values_of(self))
+        return rebuild, (type(self).__qualname__, values_of(self))
 
     def hyper(self, model: Model) -> Any:
         return SimpleNamespace(**values_of(self), shapes=model.shapes)
@@ -59,9 +65,9 @@ class Specified:
         return server
 
     def generate(self, f: Objective, w: Array, rounds: Iterator[Any]) -> Iterator[Any]:
-        h = settings(self.generator, self.hyper(f.model), f.N, iter(()))
+        h = self.judge.settings(self.generator, self.hyper(f.model), f.N, iter(()))
         h.train_loss = f.train_loss
-        run: Any = RUNS[self.generator][1]
+        run: Any = self.judge.RUNS[self.generator][1]
         states: Iterator[Any] = run(f, w, rounds, h)
         return states
 
@@ -90,7 +96,7 @@ class Specified:
         f: Any = Objective(model)
         rows = None if D is None else spec.Batch(D.X, D.y)
         with tape.gradients():
-            return personal(
+            return self.judge.personal(
                 self.generator, f, self.hyper(model), self.name_server(sent), kept, rows
             )
 
@@ -105,11 +111,38 @@ def rebuild(name: str, values: Mapping[str, Any]) -> Any:
 
 @cache
 def specified_class(name: str) -> type[Any]:
-    """Return the class of an algorithm as the specification computes it: "per_fedavg"."""
-    label = name.replace("_", "-")
+    """Return the class of an algorithm as the specification computes it: "per_fedavg", "... with MISTAKE"."""
+    label, _, mistake = name.partition(" with ")
+    label = label.replace("_", "-")
     if label not in ALGORITHMS:
         known = (word.replace("-", "_") for word in ALGORITHMS)
-        raise ConfigError(unknown("algorithm of fedref.spec", name, known))
-    made = type(name, (Specified, ALGORITHMS[label]), {"generator": label})
-    made.__module__, made.__qualname__ = spec.__name__, label.replace("-", "_")
+        raise ConfigError(unknown("algorithm of fedref.spec", label.replace("-", "_"), known))
+    own: dict[str, Any] = {"generator": label}
+    place, path = spec.__name__, label.replace("-", "_")
+    if mistake:
+        if mistake not in (known := mistakes_of_rounds(label)):
+            raise ConfigError(unknown(f"mistake of {label}", mistake, known))
+        own |= {"mistake": mistake, "judge": build_judge(mistake)}
+        place, path = "fedref.judge", f"{label} with {mistake}"
+    made = type(name, (Specified, ALGORITHMS[label]), own)
+    made.__module__, made.__qualname__ = place, path
     return dataclass(frozen=True)(made)
+
+
+def mistakes_of_rounds(label: str) -> list[str]:
+    """Return the known mistakes that change an algorithm's golden rounds and lie in what a run executes."""
+    index = vectors.read_index(vectors.folder())
+    own = (x for x in index["cases"] if (x["algorithm"], x["call"]) == (label, "round"))
+    found = sorted({i for case in own for i in case["catches"]})
+    names = (index["mistakes"][i]["name"] for i in found)
+    a_runs_own = (
+        adapter.answer,
+        adapter.rounds,
+        adapter.clients_of,
+        adapter.client_of,
+        adapter.steps_of,
+    )
+    others = "".join(map(getsource, (*a_runs_own, adapter.batch, spec.Batch, spec.Risk)))
+    others += getsource(spec).partition("# ==== Part three")[2]  # models
+    edits = {name: MISTAKES[name].edits for name in names}
+    return [x for x in edits if all(replace(others, edit) == others for edit in edits[x])]

@@ -15,7 +15,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from fedref import spec
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
@@ -31,6 +30,8 @@ KINDS: Mapping[str, tuple[Mapping[str, Any], Any, str]] = {
     "algorithm": (ALGORITHMS, Algorithm, "fedref.algorithm.Algorithm"),
     "model": (MODELS, Model, "fedref.models.Model"),
 }
+#: Where generators of the specification are, right ones and those with a known mistake.
+SPECIFIED = "fedref.spec", "fedref.judge"
 NAMES = {cls: name for known, _, _ in KINDS.values() for name, cls in known.items()}
 
 
@@ -60,10 +61,11 @@ def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
     known, base, place = KINDS[kind]
     thing = name
-    if kind == "algorithm" and getattr(name, "__module__", "") == spec.__name__:
-        return generator_of_spec.specified_class(name.__name__)
-    if kind == "algorithm" and str(name).startswith(f"{spec.__name__}:"):
-        return generator_of_spec.specified_class(name.partition(":")[2])
+    if kind == "algorithm" and not inspect.isclass(name):
+        text = name if isinstance(name, str) else getattr(name, "__name__", "")
+        place = getattr(name, "__module__", text.partition(":")[0])
+        if place in SPECIFIED:
+            return generator_of_spec.specified_class(text.removeprefix(f"{place}:"))
     if not (callable(name) or torch_model.is_module(name)):
         text = Entry("name", str).check(name, kind)
         thing = known.get(text) or import_name(kind, text)
@@ -161,7 +163,7 @@ def require_importable(*things: Any) -> None:
 def can_be_imported(thing: Any, name: str) -> bool:
     """Return whether a class, a function or the class of an object is what its name finds elsewhere."""
     module, _, path = name.partition(":")
-    if not path or module == spec.__name__:  # fedref's own
+    if not path or module in SPECIFIED:  # fedref's own
         return True
     found: Any = sys.modules.get(module)
     for word in path.split("."):

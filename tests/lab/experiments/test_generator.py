@@ -1,5 +1,6 @@
 """Generators as algorithms: one's own and the specification's run as classes do; faults are told."""
 
+import pickle
 import re
 from functools import partial
 from random import random
@@ -13,6 +14,7 @@ import fedref
 from fedref import checks, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import FedrefError
+from fedref.judge import mistaken
 from fedref.lab.experiments.generator import algorithm_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.run import execute
@@ -367,3 +369,59 @@ def test_the_specification_is_named_by_its_functions_too():
         FedrefError, match=r"unknown algorithm of fedref.spec 'fedopt': .*fedadagrad"
     ):
         run_beside(spec.fedopt)
+
+
+# ---- known mistakes ----------------------------------------------------------------------------------
+
+ALPHA_THETA = "FedDyn's αθ is missing"
+
+
+def without_alpha_theta(f, theta, rounds, *, lr=0.05, alpha=0.1):
+    """FedDyn as FL-bench has it."""
+    h, hs = np.zeros_like(theta), {}
+    for clients in rounds:
+        start, ends = theta, []
+        for client in clients:
+            theta, h_k = start, hs.get(client.k, 0 * start)
+            for (D,) in client.steps:
+                theta = theta - lr * (f.grad(theta, D) - h_k - alpha * start)
+            ends.append(theta)
+            hs[client.k] = h_k - alpha * (theta - start)
+        h = h - alpha / f.N * sum(end - start for end in ends)
+        theta = spec.average(spec.uniform_weights(clients), ends) - h / alpha
+        yield theta
+
+
+def test_a_known_mistake_runs_by_its_name():
+    """Written anew it has the same curve; the generator, its name and what a worker gets are one."""
+    wrong = mistaken("feddyn", ALPHA_THETA)
+    name = f"{wrong.__module__}:{wrong.__name__}"
+    ways = {"anew": without_alpha_theta, "generator": wrong, "name": name, "right": "feddyn"}
+    table = document(algorithms={key: {"algorithm": x} for key, x in ways.items()})
+    anew, generator, named, right = fedref.run(table).records
+    assert worst_of(anew, generator) < 1e-10
+    assert worst_of(generator, right) > 1e-3
+    assert generator.rows == named.rows
+    again = pickle.loads(pickle.dumps(experiment(table).algorithms["generator"]))
+    assert again == experiment(table).algorithms["name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("feddyn with FedDyn's αθ is mising", f'of feddyn .* did you mean "{ALPHA_THETA}"'),
+        ("feddin with x", "unknown algorithm of fedref.spec 'feddin'"),
+        ("fedavg with FedDyn's αθ is missing", "unknown mistake of fedavg"),
+        (
+            "fedavg with padding reads the last row",
+            "unknown mistake of fedavg",
+        ),  # a run draws no padding
+    ],
+)
+def test_an_unknown_mistake_is_told(name, said):
+    with pytest.raises(FedrefError, match=said):
+        run_beside(f"fedref.judge:{name}")
+    algorithm, _, mistake = name.partition(" with ")
+    if "padding" not in name and algorithm != "fedavg":
+        with pytest.raises(FedrefError, match=r"unknown (?:mistake|algorithm)"):
+            mistaken(algorithm, mistake)
