@@ -66,18 +66,24 @@ class Trials:
 
 def count_calls(work: Callable[[], Any]) -> int:
     """Return how many functions are called during `work()`."""
-    n, outer = 0, sys.getprofile()
+    n = 0
 
     def count(frame: Any, event: str, _: Any) -> None:
         nonlocal n
         n += event in ("call", "c_call")
 
-    sys.setprofile(count)
+    profile(work, count)
+    return n
+
+
+def profile(work: Callable[[], Any], note: Callable[..., Any]) -> None:
+    """Run `work()`; note(frame, event, ...) is told of each call."""
+    outer = sys.getprofile()
+    sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(outer)
-    return n
 
 
 class SearchEnded(Exception):

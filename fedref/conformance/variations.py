@@ -7,7 +7,6 @@ Unlike a known mistake nobody has written it down: it is found.
 
 import ast
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -20,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedref import spec
-from fedref.conformance.trials import Trials
+from fedref.conformance.trials import Trials, profile
 from fedref.judge import adapter
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
@@ -191,12 +190,8 @@ def functions_of(case: Case) -> list[str]:
 
 def codes_of(work: Callable[[], Any]) -> set[CodeType]:
     """Return the code of every function that runs during `work()`."""
-    codes, outer = set[CodeType](), sys.getprofile()
-    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
-    try:
-        work()
-    finally:
-        sys.setprofile(outer)
+    codes = set[CodeType]()
+    profile(work, lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
     return codes
 
 

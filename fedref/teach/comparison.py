@@ -14,17 +14,9 @@ from fedref.boundary.style import COLOURS
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.judge.adapter import RUNS, clients_of, settings
 from fedref.models.numerics import Array
+from fedref.teach import pictures
 from fedref.teach.exercises import Exercise
-from fedref.teach.pictures import (
-    DATA,
-    MODEL,
-    SERVER_COLOUR,
-    START,
-    best_point,
-    draw_bowls,
-    plan_of,
-    set_up,
-)  # fmt: skip
+from fedref.teach.pictures import DATA, MODEL, SERVER_COLOUR, START, best_point, plan_of, set_up
 from fedref.teach.verdict import WAITED, Raised, run_file
 
 #: Rounds; and how little the server moves in the last one where it rests.
@@ -115,7 +107,7 @@ def draw(both: Comparison) -> Figure:
     """Draw both servers' paths over the clients' bowls."""
     figure = Figure((6.4, 6.0), layout="constrained")
     axes: Any = figure.subplots()
-    draw_bowls(axes)
+    pictures.draw_bowls(axes)
     axes.annotate("start", START, (6, 4), textcoords="offset points", fontsize=9)
     for text, path, colour, dash in (
         ("the right one", both.right, SERVER_COLOUR, "o:"),

@@ -14,9 +14,7 @@ NAMES = {
     "fedref:stack": "fedref.conformance.backends.reference:STACK",
     "torch": "fedref.conformance.backends.torch:BACKEND",
 }
-INSTALL = {
-    "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
-}
+INSTALL = {"torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu"}
 
 
 def load_backend(name: str) -> Any:

@@ -190,10 +190,7 @@ class Run(NamedTuple):
         return tables.columns_of(self.rows(file, titles=True), self.columns(file))
 
     def summary(
-        self,
-        columns: str | Sequence[str] | None = None,
-        best: str | None = None,
-        digits: int = 2,
+        self, columns: str | Sequence[str] | None = None, best: str | None = None, digits: int = 2
     ) -> Summary:
         """Return summary.csv as rows, one for each algorithm and point of the sweep.
 

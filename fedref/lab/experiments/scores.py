@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,10 +40,6 @@ class ScoreFile(Sequence[Scores]):
     def __len__(self) -> int:
         return self.stored.evaluations
 
-    @overload
-    def __getitem__(self, i: int) -> Scores: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Scores]: ...
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]

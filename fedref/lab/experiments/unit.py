@@ -19,12 +19,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.generator import GeneratorRounds
-from fedref.lab.experiments.own_code import (
-    CarefulClients,
-    check_form,
-    is_own,
-    name_of,
-)
+from fedref.lab.experiments.own_code import CarefulClients, check_form, is_own, name_of
 from fedref.lab.experiments.scores import ScoreFile
 from fedref.models import tree
 from fedref.models.base import Model

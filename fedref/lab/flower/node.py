@@ -35,16 +35,7 @@ from fedref.lab.experiments.own_code import CarefulClients, is_own
 from fedref.lab.experiments.parallel import run_single_threaded
 from fedref.lab.experiments.unit import units
 from fedref.lab.flower import messages
-from fedref.lab.flower.messages import (
-    ClientAnswer,
-    Facts,
-    Like,
-    MessageError,
-    Request,
-    Work,
-    check,
-    require,
-)
+from fedref.lab.flower.messages import ClientAnswer, Facts, Like, MessageError, Request, Work
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate_clients
 from fedref.rounds.federation import Federation, Source
@@ -158,28 +149,30 @@ def do_work(request: Any, federation: Federation, experiment: Experiment, folder
     known, all_units, last = facts_of(federation).sizes[0], units(experiment), experiment.rounds
     clients = Like(int, (2, None), [[known[0]], [-1]], [[known[-1]], [last]])
     number, round = Like(int, (), 0, len(all_units) - 1), Like(int, (), 0, last)
-    require(isinstance(request, Request), "sends no request")
+    messages.require(isinstance(request, Request), "sends no request")
     like = Request(Like(int, (), 0), number, round, Like(int, (None,)), clients, None, None)
-    check(request._replace(sent=None, work=None), like, "the request")
+    messages.check(request._replace(sent=None, work=None), like, "the request")
     unit, labels, work = all_units[request.unit], request.labels, request.work
     algorithm, point, source = unit.algorithm, unit.experiment, federation.source
-    require(np.isin(source.y, labels).all(), "does not know all labels of the node's rows")
+    messages.require(np.isin(source.y, labels).all(), "does not know all labels of the node's rows")
     model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
     size = max(model.d, len(source.y) * len(labels))
-    require(size <= messages.MOST_NUMBERS, "a model too large")
+    messages.require(size <= messages.MOST_NUMBERS, "a model too large")
     w = np.zeros(model.d, dtype)
-    check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
+    messages.check(
+        request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w
+    )
     y = known_labels(source.y, labels, model, source.name)
     federation = replace(federation, source=replace(source, y=y))
     folder = folder / f"{request.run}/{unit.number}"
     before = dict(request.clients.T.tolist())
     places = np.searchsorted(known, request.clients[0])
     right = len(before) == len(places) > 0 and set(before) <= {*known.tolist()}
-    require(right, "asks for other clients than the node's")
+    messages.require(right, "asks for other clients than the node's")
     states = {k: read_state(folder, k, t) for k, t in before.items()}
     if not isinstance(work, Work):
-        check(work, True, "work")
-        require([*before] == known.tolist(), "does not ask for all the node's clients")
+        messages.check(work, True, "work")
+        messages.require([*before] == known.tolist(), "does not ask for all the node's clients")
         scores = evaluate_clients(
             algorithm, model, request.sent, states, federation, point.plan_of(len(known)), clients=[*before],
             round=request.round, seed=unit.seed, dtype=dtype, train=work,
@@ -209,10 +202,10 @@ def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
     """Refuse a part of a plan that does not fit the clients' rows (K,)."""
     K = len(sizes)
     rows = Like(np.int32, (K, None, None), PADDING, sizes[:, None, None] - 1)
-    check(work.rows, (rows,) * len(roles), "work.rows")
+    messages.check(work.rows, (rows,) * len(roles), "work.rows")
     most = min(batches.shape[1] for batches in work.rows)
-    check(work.steps, Like(int, (2, K), [[0], [1]], [[most], [np.inf]]), "work.steps")
-    check(work.weights, Like(float, (K,), 0, 1), "work.weights")
+    messages.check(work.steps, Like(int, (2, K), [[0], [1]], [[most], [np.inf]]), "work.steps")
+    messages.check(work.weights, Like(float, (K,), 0, 1), "work.weights")
 
 
 def without_state(result: ClientResult | None) -> ClientAnswer | None:

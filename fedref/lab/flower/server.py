@@ -29,17 +29,7 @@ from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.run_directory import begin_run
 from fedref.lab.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.lab.flower import messages
-from fedref.lab.flower.messages import (
-    ClientAnswer,
-    Facts,
-    Like,
-    Maybe,
-    MessageError,
-    Request,
-    Work,
-    check,
-    require,
-)
+from fedref.lab.flower.messages import ClientAnswer, Facts, Like, Maybe, MessageError, Request, Work
 from fedref.models import tree
 from fedref.models.base import Model
 from fedref.models.numerics import Array
@@ -88,7 +78,7 @@ class Nodes:
             try:
                 answer = answers.get(node, f"no answer in {self.limit:g} s")
                 value = answer if isinstance(answer, str) else messages.read(answer)
-                require(not isinstance(value, str), value)
+                messages.require(not isinstance(value, str), value)
                 results[node] = read(node, value)
             except MessageError as error:
                 self.say(f"{where}: node {node}: {error}")
@@ -122,7 +112,7 @@ class Nodes:
             Like(int, (None,), -MOST_CLASSES, MOST_CLASSES),
             Like(int, (), 1, numbers), Like(int, (3,), 0, numbers), Like(str, (None,)),
         )  # fmt: skip
-        check(facts, like, "its announcement")
+        messages.check(facts, like, "its announcement")
         clients, total = facts.sizes[0].tolist(), facts.sizes[1:].sum()
         other = next(iter(self.facts.values()), facts)
         for holds, reason in (
@@ -132,7 +122,7 @@ class Nodes:
             (prod(facts.image.tolist()) in (0, facts.features), "features that are no image's"),
             (all(map(np.array_equal, facts[2:], other[2:])), "other features than another node"),
         ):
-            require(holds, f"announces {reason}")
+            messages.require(holds, f"announces {reason}")
         self.facts[node] = facts
 
     def stand_in(self, name: str) -> Federation:
@@ -189,7 +179,7 @@ class UnitOverNodes:
 
         def read(node: int, answer: Any) -> Any:
             asked = (like,) * len(places[node]), Like(int, (4,), 0, 2**53)
-            check(answer, asked, "answer", vector)
+            messages.check(answer, asked, "answer", vector)
             return answer
 
         where = f"{self.unit.name}, round {data.round + 1}"
@@ -221,7 +211,9 @@ class UnitOverNodes:
 
         def read(node: int, answer: Any) -> Array:
             K = len(facts_of[node].sizes[0])
-            check(answer, Like(float, (3, K), [[0], [-inf], [-inf]], [[1], [inf], [inf]]), "scores")
+            messages.check(
+                answer, Like(float, (3, K), [[0], [-inf], [-inf]], [[1], [inf], [inf]]), "scores"
+            )
             return np.asarray(answer)
 
         where = f"{self.unit.name}, evaluation after round {round}"
@@ -313,7 +305,9 @@ def serve(
         def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
             if not loaded.model.labels:
                 raise ConfigError("models of real targets are not run over Flower")
-            require(loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters")
+            messages.require(
+                loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters"
+            )
             over = UnitOverNodes(nodes, unit, head._replace(unit=unit.number))
             return Engine(over.round, over.evaluate)
 

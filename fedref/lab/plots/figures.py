@@ -357,12 +357,7 @@ def bars(
     return figure
 
 
-def clients(
-    table: Table,
-    metrics: str | Sequence[str] | None = None,
-    *,
-    title: str = "",
-) -> Figure:
+def clients(table: Table, metrics: str | Sequence[str] | None = None, *, title: str = "") -> Figure:
     """Draw a histogram of a column of clients.csv for each algorithm, after the last evaluated round."""
     drawn, column = series_of(table), one_column(metrics, table, CLIENTS)
     values = []
