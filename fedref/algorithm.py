@@ -1,7 +1,14 @@
 """The base of every algorithm: a few small functions, and the weighted mean that most servers use.
 
 The loop over clients, steps and rounds is written once, in `rounds`; an algorithm only says what
-differs.
+differs. In the papers' functions these mean the same, where a file does not say otherwise:
+
+    symbol  name   what it is
+    f_k     model  a `Model`: loss, gradient and Hessian-vector product of the flat w (..., d)
+    w       w      the parameters, (..., d)
+    D       D      a `Batch`: X (..., B, p), y (..., B), s (..., B) or None
+    p_k     p      the clients' weights, which sum to 1, (K,)
+    s       steps  how many gradient steps, ≥ 1
 """
 
 import inspect
@@ -21,7 +28,10 @@ from fedref.models.numerics import Array
 class Cohort(NamedTuple):
     """The clients whose work is aggregated: K of N.
 
-    clients : (K,) their indices; counts : (K,) how often each was drawn; n : (K,) its samples.
+    clients : (K,) their indices.
+    counts : (K,) how often each was drawn.
+    n : (K,) its samples.
+    N : the number of all clients.
     """
 
     clients: Array
@@ -30,7 +40,10 @@ class Cohort(NamedTuple):
     N: int
 
     def weights(self, weighting: str) -> Array:
-        """p_k, which sum to 1: n_k/Σn_k for "samples", 1/K for "uniform"."""
+        """p_k, which sum to 1: n_k/Σn_k for "samples", 1/K for "uniform": (K,).
+
+        weighting : "samples" or "uniform", else ConfigError.
+        """
         if weighting not in WEIGHTINGS:
             raise ConfigError(unknown("weighting", weighting, WEIGHTINGS))
         share = self.counts * (self.n if weighting == "samples" else 1)
@@ -41,7 +54,10 @@ WEIGHTINGS = ("samples", "uniform")
 
 
 def weighted_mean(p: Array, w: Array) -> Array:
-    """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,).
+    """Σ_k p_k w_k, added in client order: (d,).
+
+    p : the clients' weights, which sum to 1, (K,).
+    w : a vector of each client, (K, d).
 
     Raises ValueError if there is not one p_k for each w_k.
     """
@@ -63,7 +79,12 @@ def weighted_sum(c: Array, w: Array) -> Array:
 
 
 class Participant(NamedTuple):
-    """A client at work in a round: its number k, its n training rows, its weight p_k in the cohort."""
+    """A client at work in a round: what may be known of it before it starts.
+
+    k : its number, from 0.
+    n : n_k, its training rows.
+    weight : p_k, its weight in the cohort.
+    """
 
     k: int
     n: int
@@ -71,7 +92,12 @@ class Participant(NamedTuple):
 
 
 class ClientResult(NamedTuple):
-    """A client's result of a round: what it sends, what it keeps, and what is logged."""
+    """A client's result of a round.
+
+    upload : what it sends, an array or a tuple of them.
+    client_state : what it keeps until its next round, the same (None: nothing).
+    log : measurements by name, for metrics.csv.
+    """
 
     upload: Any
     client_state: Any = None
@@ -79,16 +105,23 @@ class ClientResult(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The simplest server state: the global model w (d,)."""
+    """The simplest server state.
+
+    w : the global model, (d,).
+    """
 
     w: Array
 
 
 class State(NamedTuple):
-    """The state that a run carries from round to round."""
+    """The state that a run carries from round to round.
+
+    server : the server's state.
+    clients : client → what it keeps.
+    """
 
     server: Any
-    clients: Mapping[int, Any]  # client → client state
+    clients: Mapping[int, Any]
 
 
 #: Returns all training data of one client, gathered when it is called.
@@ -171,25 +204,50 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     # The defaults are FedAvg's: a Server goes down, the parameters w come back and are averaged.
 
     def initial(self, model: Model, w: Array) -> ServerState:
-        """Return the server's state before round 0, from the initial parameters w (d,)."""
+        """Return the server's state before round 0.
+
+        model : a `Model`.
+        w : the initial parameters, (d,).
+        """
         return cast(ServerState, Server(w))
 
     def download(self, server: ServerState) -> Sent:
-        """Return what the server sends to every client of the cohort."""
+        """Return what the server sends to every client of the cohort.
+
+        server : the server's state.
+        """
         return cast(Sent, server)
 
     def start(
         self, model: Model, sent: Sent, client_state: ClientState | None, client: Participant
     ) -> Local:
-        """Return the `local` from which one client starts its steps."""
+        """Return the `local` from which one client starts its steps.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        client_state : what the client has kept since its last round (None: nothing yet).
+        client : a `Participant`, with client.k, client.n and client.weight.
+        """
         return sent.w
 
     def step(self, model: Model, sent: Sent, local: Local, *batches: Batch) -> Local:
-        """Take one local step, on one batch of each role."""
+        """Take one local step and return the new `local`. Leading axes (...) are clients.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        local : what the client has carried from its steps so far.
+        batches : a `Batch` for each of the algorithm's roles, in their order.
+        """
         raise NotImplementedError
 
     def stop(self, model: Model, sent: Sent, local: Local, data: AllData) -> bool:
-        """Return whether one client may stop now, after a local epoch."""
+        """Return whether one client may stop now, after a local epoch.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        local : what the client has carried from its steps so far.
+        data : a function that returns all training rows of the client as a `Batch`.
+        """
         return False
 
     def finish(
@@ -200,34 +258,66 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         client_state: ClientState | None,
         data: AllData,
     ) -> ClientResult:
-        """Return what one client sends and keeps. Default: it sends its `local` and keeps nothing."""
+        """Return what one client sends and keeps. Default: it sends its `local` and keeps nothing.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        local : what the client has after its last step.
+        client_state : what the client has kept since its last round (None: nothing yet).
+        data : a function that returns all training rows of the client as a `Batch`.
+        """
         return ClientResult(local)
 
     def client_metrics(
         self, model: Model, sent: Sent, local: Local, data: AllData
     ) -> dict[str, float]:
-        """Return measurements that are logged; they are neither sent nor counted as work."""
+        """Return measurements that are logged; they are neither sent nor counted as work.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        local : what the client has after its last step.
+        data : a function that returns all training rows of the client as a `Batch`.
+        """
         return {}
 
     def combine(
         self, model: Model, server: ServerState, uploads: Any, cohort: Cohort
     ) -> ServerState:
-        """Return the server's next state from the uploads, a tree of leaves (K, ...)."""
+        """Return the server's next state.
+
+        model : a `Model`.
+        server : the server's state.
+        uploads : what the cohort has sent, a tree with leaves (K, ...).
+        cohort : the `Cohort` whose uploads these are, in their order.
+        """
         w = weighted_mean(cohort.weights(self.weighting), uploads)
         return cast(ServerState, Server(w))
 
     def observe_loss(self, server: ServerState, loss: float) -> ServerState:
-        """Return the server's state after it has seen the global training loss of this round."""
+        """Return the server's state after it has seen the global training loss of this round.
+
+        server : the server's state.
+        loss : the mean training loss over all clients.
+        """
         return server
 
     def personalised_params(
         self, model: Model, sent: Sent, client_state: ClientState | None, D: Batch | None
     ) -> Array:
-        """Return the parameters (d,) that one client tests with, adapted to the batch D if there is one."""
+        """Return the parameters (d,) that one client tests with.
+
+        model : a `Model`.
+        sent : what the server has sent, the result of `download`.
+        client_state : what the client has kept since its last round (None: nothing yet).
+        D : a `Batch` of its training rows to adapt to (None: the algorithm does not adapt).
+        """
         return sent.w
 
     def server_metrics(self, server: ServerState) -> dict[str, float]:
-        """Return extra columns for metrics.csv, from the server's state."""
+        """Return extra columns for metrics.csv.
+
+        server : the server's state.
+        """
         return {}
 
 

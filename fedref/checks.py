@@ -64,7 +64,11 @@ CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where te
 
 
 def relative_error(x: Any, right: Any) -> float:
-    """max|x − right| / max|right|; the absolute error where `right` is all zero."""
+    """max|x − right| / max|right|; the absolute error where `right` is all zero.
+
+    x : an array.
+    right : what it should be, of the same shape, else ValueError.
+    """
     if np.shape(x) != np.shape(right):
         raise ValueError(f"shapes differ: got {np.shape(x)}, expected {np.shape(right)}")
     return difference(x, right)
@@ -97,28 +101,44 @@ def error_with_cancellation(
 
 
 def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
-    """d/dε f(w + εv) at ε = 0, in the shape of f(w)."""
+    """d/dε f(w + εv) at ε = 0, in the shape of f(w).
+
+    f : a function of complex w, (..., d) → any shape; one that drops the imaginary part gives 0.
+    w : the point, (..., d).
+    v : a direction, (..., d).
+    """
     h = complex_step(w, v)
     return np.imag(f(w + 1j * h * v)) / h
 
 
 def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:
-    """∇f(w) of f : (..., d) → (...), by one complex step a coordinate: (..., d)."""
+    """∇f(w), by one complex step a coordinate: (..., d).
+
+    f : a function of complex w, (..., d) → (...); one that drops the imaginary part gives 0.
+    w : the point, (..., d).
+    """
     w = np.asarray(w)
     columns = [complex_step_derivative(f, w, e) for e in np.eye(w.shape[-1], dtype=w.real.dtype)]
     return np.stack(columns, -1)
 
 
 def complex_step_hvp(grad: Callable[[Array], Any], w: Array, v: Array) -> Array:
-    """H(w)v = d/dε ∇f(w + εv), by one complex step through the gradient: (..., d)."""
+    """H(w)v = d/dε ∇f(w + εv), by one complex step through the gradient: (..., d).
+
+    grad : the gradient of f at complex w, (..., d) → (..., d).
+    w : the point, (..., d).
+    v : a direction, (..., d).
+    """
     return complex_step_derivative(grad, np.asarray(w), np.asarray(v))
 
 
 def dual_gradient(f: Callable[[Any], Any], w: Array) -> Array:
-    """Return ∇f(w) of f : (d,) → number by dual numbers: (d,). w may be complex.
+    """Return ∇f(w) by dual numbers: (d,).
 
     Of two equal values `maximum`, `minimum`, `max` and `min` take the slope of the first; the slopes of
     `abs` and `norm` at 0 are 0. Memory: d times that of f.
+    f : the function, (d,) → number, else ValueError; TypeError names what dual numbers have no rule for.
+    w : the point, (d,), real or complex.
 
     >>> dual_gradient(lambda w: np.sum(np.abs(w) ** 3) + np.maximum(w[0], w[1]), np.array([1.0, -2.0]))
     array([  4., -12.])
@@ -128,7 +148,11 @@ def dual_gradient(f: Callable[[Any], Any], w: Array) -> Array:
 
 
 def dual_hvp(f: Callable[[Any], Any], w: Array, v: Array) -> Array:
-    """Return H(w)v of f : (d,) → number: (d,), by a complex step through `dual_gradient`.
+    """Return H(w)v by a complex step through `dual_gradient`, with its errors: (d,).
+
+    f : the function, (d,) → number.
+    w : the point, (d,).
+    v : a direction, (d,).
 
     >>> dual_hvp(lambda w: np.linalg.norm(w) ** 3, np.array([3.0, 4.0]), np.array([1.0, 0.0]))
     array([20.4,  7.2])
@@ -276,8 +300,12 @@ def taylor_slope(
 ) -> float:
     """Return the slope of log remainder against log step: 2 if g is right, 3 if hv is too.
 
-    f : (d,) → number; g : its gradient, a function or the vector at w; v : a direction (d,);
-    hv : H(w)v, a function of (w, v) or the vector. A wrong g gives 1 (with hv: a wrong hv gives 2).
+    f : the function, (d,) → number.
+    g : its gradient, a function or the vector at w, (d,).
+    w : the point, (d,).
+    v : a direction, (d,).
+    hv : H(w)v, a function of (w, v) or the vector, (d,) (None: only g is examined).
+    A wrong g gives 1 (with hv: a wrong hv gives 2).
     If the remainder is zero up to rounding (f linear, or quadratic with hv), the slope is inf.
     The fit uses only steps whose remainder is well above rounding.
     """
@@ -464,13 +492,19 @@ def check_gradient(
     bound: float = BOUND,
     atol: float | None = None,
 ) -> Report:
-    """Check that `grad` is the gradient of `f` : (d,) → number at w, by complex step and Taylor slope 2.
+    """Check that `grad` is the gradient of `f` at w, by complex step and Taylor slope 2.
 
+    f : the function, (d,) → number.
+    grad : what should be its gradient, (d,) → (d,), else ValueError.
+    w : the point, (d,). Keep w and w ± v/10 away from kinks.
     v : one direction (d,) of the Taylor test, or several (n, d), whose median slope is taken
-    (default: five random ones). Keep w and w ± v/10 away from kinks. atol : an absolute error
-    that passes (default: what rounding leaves where terms cancel, see `error_with_cancellation`). Where
-    the complex step disagrees, as that of abs does, dual numbers decide; where f is no function of NumPy's
-    either, differences do, to 1e-6, and `where` says so. Where f computes in float32, so does the check.
+    (default: five random ones).
+    bound : the largest relative error that passes; in float32 as many times larger as its ε is.
+    atol : an absolute error that passes (default: what rounding leaves where terms cancel, see
+    `error_with_cancellation`).
+    Where the complex step disagrees, as that of abs does, dual numbers decide; where f is no function of
+    NumPy's either, differences do, to 1e-6, and `where` says so. Where f computes in float32, so does the
+    check.
 
     >>> f, g = lambda w: np.sum(np.abs(w) ** 2), lambda w: 2 * w      # abs drops the complex step
     >>> report = check_gradient(f, g, np.array([0.3, -1.2]))
@@ -521,8 +555,15 @@ def check_hvp(
 ) -> Report:
     """Check that hvp(w, v) = ∇²f(w)·v, by `dual_hvp` of f, and by slope 3 (check `grad` first).
 
-    v, bound, atol : as in `check_gradient`. Where f does what dual numbers have no rule for, the complex
-    step of `grad` decides if differences confirm it, else these, to 1e-6; `where` says so.
+    f : the function, (d,) → number.
+    grad : its gradient, (d,) → (d,).
+    hvp : what should be its Hessian-vector product, a function of (w, v), → (d,), else ValueError.
+    w : the point, (d,).
+    v : one direction (d,), or several (n, d) (default: five random ones).
+    bound : the largest relative error that passes, as in `check_gradient`.
+    atol : an absolute error that passes, as in `check_gradient`.
+    Where f does what dual numbers have no rule for, the complex step of `grad` decides if differences
+    confirm it, else these, to 1e-6; `where` says so.
 
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
     >>> f, g, hvp = lambda w: w @ A @ w / 2, lambda w: A @ w, lambda w, v: A @ v
@@ -571,13 +612,16 @@ def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND
 
 
 def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
-    """Check a model's derivatives in a `strategies.Problem` (model, w, v, D): {property: its report}.
+    """Check a model's derivatives in a drawn problem: {property: its report}.
 
-    gradient : ∇f is the complex step of the loss. hvp : Hv is `dual_hvp` of the loss. Where the loss takes
+    p : a `strategies.Problem`: a model, w (d,), v (d,) and a batch D.
+    bound : the largest relative error that passes.
+
+    "gradient": ∇f is the complex step of the loss. "hvp": Hv is `dual_hvp` of the loss. Where the loss takes
     no such numbers, other evidence decides as in `check_gradient` and `check_hvp`, and Taylor slopes along
     five directions: of a network of torch's, which takes real w alone.
-    symmetric : u·Hv = v·Hu. stack : three points at once are a loop over them. rows : their order does
-    not matter. padding : nor do rows of weight 0, whatever they hold.
+    "symmetric": u·Hv = v·Hu. "stack": three points at once are a loop over them. "rows": their order does
+    not matter. "padding": nor do rows of weight 0, whatever they hold.
     """
     model, w, v, D = p
     s = np.ones(len(D.y)) if D.s is None else D.s
@@ -643,21 +687,24 @@ def check_rounds(
 ) -> Report:  # fmt: skip
     """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
 
+    algorithm : an `Algorithm`, with its settings.
     generator : generator(f, w, rounds), in the manner of `fedref.spec`: a loop over rounds, over each
     round's clients, over client.steps, whose items are tuples of batches. It yields after each round
     one of three forms: w; a tuple of the server's arrays in their order, all or the first ones; such a tuple
     with a dictionary {k: what client k keeps} at any place.
-    f : may be differentiated by `spec.gradient`, has f.grad and f.hvp, and f.train_loss(...), the training
-    loss of which an algorithm that watches it is told after each round (`Objective`).
+    trace : the rounds, a `strategies.Trace`. By default `draws` of them are drawn, and the report is of
+    the smallest that fails: `where` says what differs, and shows all inputs (this needs Hypothesis).
+    draws : how many traces are drawn, at most.
+    bound : the largest relative error that passes.
+    f : stands in the place of the model's own objective. An objective may be differentiated by
+    `spec.gradient`, has f.grad and f.hvp, and f.train_loss(...), the training loss of which an algorithm
+    that watches it is told after each round (`Objective`).
     A client is a `spec.Client`: k, n (its rows), data, steps, steps_per_epoch, draws, straggler. The
     server's weights are `spec.sample_weights` or `spec.uniform_weights`, as the algorithm's `weighting`
     says; both count a client as often as it was drawn. Drawn are 1 to 3 rounds of some of N = 1 to 3 clients,
     each of 1 to 6 rows, some drawn twice or straggling, batches with a short last one, and models of every
     family. A loop that needs N reads f.N, which a failing case shrinks with all else.
-    trace : the rounds, a `strategies.Trace`. By default `draws` of them are drawn, and the report is of
-    the smallest that fails: `where` says what differs, and shows all inputs (this needs Hypothesis).
     Draws in which the generator comes to a kink do not count; if none counts, the report fails.
-    f : in the place of the model's own objective.
 
     >>> from fedref import spec
     >>> from fedref.algorithms.fedavg import FedAvg
@@ -804,9 +851,12 @@ def _name_parts(state: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
 def check_invariance(trace: Trace, bound: float = BOUND) -> dict[str, Report]:
     """Check what may not change the rounds of a `strategies.Trace`: {property: its report}.
 
-    stack, threads : clients at once, or some of them on each of two threads, to the bit.
-    rows : the order of rows in a batch. padding : more of it.
-    clients : their numbers, and so the order in which they are added.
+    trace : drawn rounds, a `strategies.Trace`.
+    bound : the largest relative error that passes.
+
+    "stack" and "threads": clients at once, or some of them on each of two threads, to the bit.
+    "rows": the order of rows in a batch. "padding": more of it.
+    "clients": their numbers, and so the order in which they are added.
     """
     states, alone = list(trace.run(False)), trace.algorithm.stops_early
     changed = {
@@ -864,7 +914,10 @@ def _renumber(trace: Trace) -> Trace:
 def check_limit(a: Any, b: Any, trace: Trace, bound: float = BOUND) -> Report:
     """Check that two algorithms, such as FedProx with μ = 0 and FedAvg, end each round with the same w.
 
+    a : an `Algorithm`.
+    b : the one that it should equal.
     trace : a `strategies.Trace`, whose own algorithm only says which batches a step takes.
+    bound : the largest relative error that passes.
     """
     runs = [trace._replace(algorithm=algorithm).run(False) for algorithm in (a, b)]
     first = (tuple(next(tree.leaves(state.server)) for state in both) for both in zip(*runs))

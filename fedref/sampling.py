@@ -29,16 +29,27 @@ EPISODES = "S of D", "Q of D"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
-    """Return a generator for one purpose (and key), independent of all others."""
+    """Return a generator of NumPy's for one purpose and key, independent of all others.
+
+    seed : the seed, a whole number ≥ 0.
+    name : what the numbers are for.
+    key : numbers that tell streams of one name apart: round, client.
+    """
     purpose = int.from_bytes(sha256(name.encode()).digest()[:4])
     return np.random.default_rng([seed, purpose, *key])
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How rounds are drawn. Exactly one of epochs and steps is set; batch_size 0 = all local rows.
+    """How rounds are drawn. Exactly one of epochs and steps is set, else ConfigError.
 
-    stragglers : their share of the cohort. support : the share of an episode's rows that go to S.
+    clients_per_round : K, the clients of a round, ≥ 1.
+    epochs : E, the local epochs, 1 to 10⁶.
+    steps : τ, the local steps, 1 to 10⁶.
+    batch_size : B, the rows of a mini-batch (0: all of the client's rows).
+    sampling : how a cohort is drawn, "uniform" or "by-samples" (with replacement).
+    stragglers : their share of the cohort, 0 to 1.
+    support : the share of an episode's rows that go to S, between 0 and 1.
     """
 
     clients_per_round: int = 10
@@ -73,9 +84,14 @@ class Sampling:
 class Plan(NamedTuple):
     """All that is random in one round: K clients, at most S steps, mini-batches of at most W rows.
 
-    clients : (K,) their indices, ascending; counts : (K,) how often each was drawn;
-    sizes : (K,) n_k; amount : (K,) epochs (or steps) that each does; straggler : (K,) bool;
-    steps : (K,) mini-batch steps that each does; per_epoch : (K,) steps of one epoch;
+    round : the round's number, from 0.
+    clients : (K,) their indices, ascending.
+    counts : (K,) how often each was drawn.
+    sizes : (K,) n_k, the training rows of each.
+    amount : (K,) epochs (or steps) that each does.
+    straggler : (K,) bool, whether it does only a part of its work.
+    steps : (K,) mini-batch steps that each does.
+    per_epoch : (K,) steps of one epoch.
     rows : role → (K, S, W) rows *within the client's training data*, −1 = padding.
     """
 
@@ -157,9 +173,13 @@ def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array
 def make_plan(
     config: Sampling, sizes: Array, round: int, seed: int, roles: Iterable[str] = ("D",)
 ) -> Plan:
-    """Draw the Plan of round `round`.
+    """Draw the Plan of a round.
 
-    sizes : (N,) n_k; roles : the batches that one step takes, e.g. ("D", "D1", "D2").
+    config : a `Sampling`; ConfigError if it asks for more clients than there are.
+    sizes : n_k, the training rows of each client, (N,).
+    round : the round's number, from 0.
+    seed : the seed, a whole number ≥ 0.
+    roles : the batches that one step takes, such as ("D", "D1", "D2").
 
     >>> plan = make_plan(Sampling(2, epochs=1, batch_size=2), np.array([3, 1, 2]), 0, seed=1)
     >>> plan.clients.shape, plan.rows["D"].shape

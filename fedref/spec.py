@@ -43,15 +43,18 @@ Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
     apfl-deng alg.1  a given v_i                the server's w when client i first takes part
     feddyn           an exact minimum           gradient steps
 
-    symbol          name             what it is
-    w, θ, w_S       w, theta, w_s    parameters: one flat vector (d,)
-    D, D′, D″       D, D1, D2        batches: rows X (B, p) with labels y (B,); S, Q: support and query
-    D_k, n_k        client.data      all training rows of client k, and their number
-    f(w; D)         f(w, D)          the mean loss on D; FedProx's F_k(w) is f(w; D_k)
-    ∇f(w; D)        f.grad(w, D)     by dual numbers, from the loss alone: nothing is derived by hand
-    ∇²f(w; D) v     f.hvp(w, v, D)   by the complex step of that gradient
-    η, α, β         eta, alpha, beta step sizes: to train, to adapt to a client, to train through that
-    μ, λ            mu, lam          weights of penalties; APFL's λ forgets its importances F
+    symbol          name              what it is
+    w, θ, w_S       w, theta, w_s     the parameters: one flat vector (d,)
+    D, D′, D″       D, D1, D2         batches: rows X (B, p) with labels y (B,); S, Q: support and query
+    D_k, n_k        client.data       all training rows of client k, and their number
+    f(w; D)         f(w, D)           the mean loss on D, a `Risk`; FedProx's F_k(w) is f(w; D_k)
+    ∇f(w; D)        f.grad(w, D)      by dual numbers, from the loss alone: nothing is derived by hand
+    ∇²f(w; D) v     f.hvp(w, v, D)    by the complex step of that gradient
+    η, α, β         eta, alpha, beta  a step size, > 0: η to train, α to adapt, β to train through adaptation
+    μ, λ            mu, lam           the weight of a penalty, ≥ 0; APFL's λ: how much of its old F is kept
+    t, S_t          rounds, clients   an iterable of rounds; a round is the list of its `Client`s
+    N, K            N, K              the number of all clients, and of those in a round
+    p_k             weights           the rule for a round's p_k (K,): `sample_weights` or `uniform_weights`
 """
 
 from contextvars import ContextVar
@@ -71,7 +74,8 @@ from numpy.linalg import norm
 
 def gradient(f, x, kind=None):
     """Return ∇f(x) for a number f(x), x real or complex: f(x + ε) = f(x) + ∇f(x) ε, where ε² = 0.
-    One pass of such dual numbers through f takes all directions at once (section 18)."""
+    One pass of such dual numbers through f takes all directions at once (section 18).
+    x : an array of any shape. kind : the class of dual numbers, with other rules (None: `Dual`)."""
     if way := other_way(x, kind):
         return way(f, x)
     y = f((kind or Dual)(x, np.eye(x.size).reshape(*x.shape, x.size), object()))
@@ -81,20 +85,20 @@ def gradient(f, x, kind=None):
 
 
 class Batch(NamedTuple):
-    """Rows X (B, p) with their labels y (B,)."""
+    """Rows of data. X : their features (B, p). y : their labels (B,)."""
 
     X: Any
     y: Any
 
     def rows(self, index):
-        """Return the batch of some of its rows."""
+        """Return the batch of some of its rows. index : which, as NumPy takes it."""
         return Batch(self.X[index], self.y[index])
 
 
 class Risk(NamedTuple):
     """f(w; D): the mean of ℓ(z(w; x), y) over the rows of D (0 if none), + (l2/2)‖w‖²  [apfl eq.2].
     scores : z(w, X), one score or a row of them for each row of X (section 16). loss : ℓ(z, y) of each.
-    labels : the label of each score; with a single score, the labels of z ≤ 0 and of z > 0."""
+    labels : the label of each score; with a single score, those of z ≤ 0 and of z > 0. l2 : its weight."""
 
     scores: Any
     loss: Any
@@ -121,14 +125,16 @@ class Risk(NamedTuple):
 
 
 class Client(NamedTuple):
-    """One client in one round; a round is a list of them."""
+    """One client in one round. k : its number. data : all its training rows. steps_per_epoch : of `steps`.
+    steps : the batches of each local step: (D,), (D, D′, D″) or (S, Q). draws : how often it was drawn.
+    straggler : whether it is too slow for all its epochs; `steps` are those that it did."""
 
     k: int
-    data: Batch  # all its training rows
-    steps: list[Any]  # the batches of each local step: (D,), (D, D′, D″) or (S, Q)
+    data: Batch
+    steps: list[Any]
     steps_per_epoch: int = 1
-    draws: int = 1  # how often it was drawn, where clients are drawn with replacement
-    straggler: bool = False  # too slow for all its epochs; `steps` are those that it did
+    draws: int = 1
+    straggler: bool = False
 
     @property
     def n(self):
@@ -178,7 +184,7 @@ def drop_stragglers(rounds):
 
 
 def sample_weights(clients):
-    """p_k = n_k/Σn_k over those that took part [apfl eq.1]."""
+    """p_k = n_k/Σn_k (K,) over the clients that took part [apfl eq.1]."""
     n = np.array([client.draws * client.n for client in clients])
     return n / n.sum()
 
@@ -190,7 +196,7 @@ def uniform_weights(clients):
 
 
 def average(p, xs):
-    """Σ_k p_k x_k."""
+    """Σ_k p_k x_k. p : a weight for each x_k. xs : numbers, or arrays of one shape."""
     return sum(p_k * x for p_k, x in zip(p, xs))
 
 
@@ -214,7 +220,7 @@ def fedavg(f, w, rounds, eta, weights=sample_weights):
 def adapt(f, w, D, alpha, steps=1):
     """Take gradient steps of size α on one D, as a client also does before it is tested:
     FedAvg with update and Per-FedAvg [per-fedavg §5] on fresh training rows; FedAvg(Meta), MAML,
-    Meta-SGD [fedmeta] and FedMAML on a support set."""
+    Meta-SGD [fedmeta] and FedMAML on a support set. steps : how many, ≥ 1."""
     for _ in range(steps):
         w = w - alpha * f.grad(w, D)
     return w
@@ -233,7 +239,7 @@ def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_we
     """Each client descends h_k from wᵗ; the server averages. Yields w, μ, the clients' γ, penalties.
     As printed: clients drawn by n_k, with `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.
     gamma : a client stops after the local epoch that made it γ-inexact: ‖∇h_k‖ on all its rows is at
-    most γ times what it was at wᵗ. train_loss(w) : the loss over all clients; if given, μ adapts."""
+    most γ times what it was at wᵗ. train_loss : w → the loss over all clients; if given, μ adapts."""
     falls = 0
     before = nan  # the first loss is neither above nor below nan
     for clients in rounds:
@@ -305,7 +311,8 @@ def difference(f, w, u, D2, delta=1e-3):
 
 
 def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=uniform_weights):
-    """[per-fedavg alg.1] Yields w; a client tests `adapt(f, w, D, alpha)`, with a fresh D."""
+    """[per-fedavg alg.1] Yields w; a client tests `adapt(f, w, D, alpha)`, with a fresh D.
+    estimate : of ∇F_i: `meta_gradient`, `meta_gradient_fo` or `meta_gradient_hf`."""
     for clients in rounds:
         ws = []
         for client in clients:
@@ -345,7 +352,8 @@ def meta_sgd(f, x, S, Q, steps=1):  # MAML's in both θ and α ∈ ℝᵈ, x = (
 
 
 def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_weights):
-    """x is what travels: θ, or for Meta-SGD the rows θ and α. Yields x, and Adam's m and v.
+    """Yields x, and Adam's m and v. x : what travels: θ (d,), or for Meta-SGD the rows θ and α (2, d).
+    episode_gradient : `maml`, `fomaml` or `meta_sgd`, with its settings. adam : whether the server is Adam.
     As printed a client has one episode (S, Q) a round and sends its meta-gradient. With more episodes,
     mini-batches cut in two [apfl §4.1.3], it takes a step of size β after each, and sends the sum."""
     m = v = np.zeros_like(x)
@@ -373,7 +381,7 @@ def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_we
 
 def fedmaml(f, theta, rounds, alpha, beta, steps=1):
     """Model-agnostic meta-learning (MAML), each client a task: § and letters of an unsigned tutorial.
-    Yields the meta-model θ, and the candidate θ′: the mean of the adapted models θ*_k."""
+    Yields the meta-model θ, and the candidate θ′: the mean of the θ*_k. steps : to adapt to θ*_k, ≥ 1."""
     for clients in rounds:
         draws = [client.draws for client in clients]
         gs, stars = [], []
@@ -437,9 +445,11 @@ def apfl(
     importance="gradient-square", continuous=False, weights=sample_weights,
 ):  # fmt: skip
     """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
-    train_loss(w_s, personal) : the loss over all clients, personal = {k: (a, w_k)}; F is renewed when
-    it has a plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite
-    is w_S; printed is w_k = w_S. Yields w_S, F, personal, whether the next round renews F, penalties."""
+    Yields w_S, F, personal = {k: (a, w_k)}, whether the next round renews F, penalties.
+    unit : the output unit of each parameter (d,). z : from 0. train_loss : (w_s, personal) → the loss over
+    all clients; F is renewed when it has a plateau after a peak. delta_mu, delta_sigma, window : there the
+    last `window` losses have a mean < δ_μ and a deviation < δ_σ. importance : a key of IMPORTANCE.
+    continuous : start from w_k = (1 − σ(1)) w_S, so that the composite is w_S; printed is w_k = w_S."""
 
     def loss(D, w_s, *local):
         return f(compose(unit, w_s, *local) if local else w_s, D)
@@ -523,8 +533,11 @@ IMPORTANCE = {
 
 
 def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
-    """[scaffold alg.1] c and c_i correct each client's drift; there are N clients in all.
-    Yields x, c and {i: c_i}; c stays the mean over all N, with c_i = 0 for clients not drawn yet."""
+    """[scaffold alg.1] c and c_i correct each client's drift.
+    Yields x, c and {i: c_i}; c stays the mean over all N, with c_i = 0 for clients not drawn yet.
+    x : the parameters (d,).
+    eta_g : η_g > 0, the server's step size.
+    option : "II" takes the new c_i from the client's change, "I" from a gradient at x."""
     c = np.zeros_like(x)
     controls = {}
     for clients in rounds:
@@ -549,7 +562,9 @@ def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weigh
 
 def apfl_deng(f, w, rounds, eta, alpha, adaptive=True, weights=uniform_weights):
     """[apfl-deng alg.1] α mixes a model of the client's own, v, with the shared w: v̄ = αv + (1 − α)w.
-    Yields w and personal = {i: (v, α)}; a client tests with v̄."""
+    Yields w and personal = {i: (v, α)}; a client tests with v̄.
+    alpha : the first α, in [0, 1].
+    adaptive : whether each client's α follows its gradient."""
     personal = {}
     for clients in rounds:
         ws = []
@@ -606,8 +621,12 @@ SECOND_MOMENT = {
 def fedopt(
     f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3, bias_correction=False
 ):  # fmt: skip
-    """[fedopt alg.2] FedAvg's change of w is the server's gradient. Yields w, m, v.
-    beta1, beta2 : how slowly m and v, the means of Δ and of its square, forget.
+    """[fedopt alg.2] FedAvg's change of w is the server's gradient.
+    Yields w, m, v: m and v are the means of Δ and of its square.
+    second_moment : the rule for v, a key of SECOND_MOMENT.
+    eta_s : η > 0, the server's step size.
+    beta1, beta2 : how slowly m and v forget, in [0, 1).
+    tau : τ > 0: the larger, the less adaptive the steps.
     bias_correction : as in Kingma and Ba 2015, whose v starts at 0; the paper has none."""
     m = np.zeros_like(w)
     v = np.full_like(w, 0 if bias_correction else tau**2)
@@ -621,7 +640,9 @@ def fedopt(
 
 
 def fedavgm(f, w, rounds, eta, momentum=0.9, eta_s=1.0):
-    """FedAvg with momentum on the server [fedopt fedavgm]; without, FedOpt's plain SGD. Yields w, v."""
+    """FedAvg with momentum on the server [fedopt fedavgm]; without, FedOpt's plain SGD. Yields w, v.
+    momentum : β, how much of v is kept, in [0, 1).
+    eta_s : the server's step size."""
     v = np.zeros_like(w)
     for clients in rounds:
         delta = next(fedavg(f, w, [clients], eta)) - w
@@ -660,8 +681,12 @@ def moreau_point(f, w, D, lam, alpha, steps):
 
 
 def pfedme(f, w, rounds, eta, lam, alpha, steps=5, mixing=1.0, weights=uniform_weights):
-    """[pfedme alg.1] Each client descends its Moreau envelope; mixing is the β of the paper.
-    Yields w; a client tests θ̃(w), solved on a fresh D."""
+    """[pfedme alg.1] Each client descends its Moreau envelope.
+    Yields w; a client tests θ̃(w), solved on a fresh D.
+    lam : λ > 0, the weight of ‖θ − w‖²/2.
+    alpha : the step size of the solver for θ̃.
+    steps : how many steps the solver takes, ≥ 1.
+    mixing : β of the paper; 1 is the server's plain mean."""
     for clients in rounds:
         ws = []
         for client in clients:

@@ -52,12 +52,18 @@ __all__ = [
 
 
 def directions(d: int) -> Strategy:
-    """Draw a vector (d,) that is not 0."""
+    """Draw a vector (d,) that is not 0.
+
+    d : its length, ≥ 1.
+    """
     return arrays(d).filter(np.any)
 
 
 def models(*families: str) -> Strategy:
-    """Draw a model of these families (default: all), of 1 to 3 features, with and without L2."""
+    """Draw a model of 1 to 3 features, with and without L2.
+
+    families : names of `fedref.models.MODELS`, else ConfigError (default: all).
+    """
     for name in families:
         if name not in FAMILIES:
             raise ConfigError(unknown("family", name, FAMILIES))
@@ -68,9 +74,12 @@ def models(*families: str) -> Strategy:
 def batches(
     draw: Draw, model: Model, most: int = 3, weights: bool = False, empty: bool = False
 ) -> Batch:
-    """Draw a batch of 1 to `most` rows (from 0, if it may be empty), also with one class alone.
+    """Draw a batch, also with one class alone.
 
+    model : a `Model`, whose features and labels are drawn.
+    most : at most so many rows.
     weights : also draw D.s, or none; a weight of 0 is padding, and not all are 0.
+    empty : whether a batch may have no row.
     """
     source = HypothesisSource(draw)
     D = sources.draw_some(source, model, 0 if empty else 1, most)
@@ -88,10 +97,11 @@ class Problem(NamedTuple):
 
 @st.composite
 def problems(draw: Draw, /, model: Any = None, kinks: bool = False, **options: Any) -> Problem:
-    """Draw a model, w, v ≠ 0 and a batch with `options` as of `batches`.
+    """Draw a `Problem`: a model, w (d,), v (d,) that is not 0, and a batch.
 
-    model : a model, or a strategy for one; default: any of fedref's. kinks : also draw points on a kink,
-    ties of a maximum, and answers that are rounding alone.
+    model : a model, or a strategy for one (None: any of fedref's).
+    kinks : also draw points on a kink, ties of a maximum, and answers that are rounding alone.
+    options : those of `batches`: most, weights, empty.
     """
     m = draw(drawn_or_given(model, models))
     p = Problem(m, draw(arrays(m.d)), draw(directions(m.d)), draw(batches(m, **options)))
@@ -127,13 +137,17 @@ def is_steady(f: Callable[[Array], Iterable[Any]], w: Array, least: float = ROUN
 
 
 def hyperparameters(cls: type[AnyAlgorithm]) -> Strategy:
-    """Draw a table of an algorithm's fields, your own's too, each within its bounds or choices."""
+    """Draw a table of an algorithm's fields, each within its bounds or choices.
+
+    cls : the algorithm's class, one of fedref's or your own.
+    """
     return drawn(sources.draw_hyperparameters, cls)
 
 
 def algorithms(*names: str | type[AnyAlgorithm], **values: Any) -> Strategy:
-    """Draw an algorithm (names or classes; default: all of fedref's) with hyperparameters drawn.
+    """Draw an algorithm with hyperparameters drawn.
 
+    names : names or classes, else ConfigError (default: all of fedref's).
     values : hyperparameters that are given, as in `algorithms("fedprox", mu=0.0)`.
     """
     for name in names:
@@ -144,14 +158,23 @@ def algorithms(*names: str | type[AnyAlgorithm], **values: Any) -> Strategy:
 
 
 def federations(model: Model, clients: int = 3, most: int = 3, test: int = 1) -> Strategy:
-    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
+    """Draw a `Federation` of a few clients.
+
+    model : a `Model`, whose features and labels are drawn.
+    clients : from 1 to so many clients.
+    most : from 1 to so many training rows each.
+    test : from 0 to so many test rows each.
+    """
     return drawn(sources.draw_federation, model, clients, most, test)
 
 
 def plans(roles: Sequence[str], sizes: Sequence[int], round: int = 0) -> Strategy:
     """Draw who takes part in a round, and with which rows: batches of 1 or 2 of the client's rows.
 
-    sizes : (N,) n_k. Clients miss the round, were drawn twice, straggle, do 1 or 2 steps (one, where an
+    roles : the names of the batches that a step takes, such as ("D", "D1", "D2").
+    sizes : n_k, the training rows of each client, (N,).
+    round : the round's number, from 0.
+    Clients miss the round, were drawn twice, straggle, do 1 or 2 steps (one, where an
     episode is a round); a support may be empty.
     """
     return drawn(sources.draw_plan, roles, sizes, round)
@@ -162,10 +185,13 @@ def traces(
     draw: Draw, algorithm: Any = None, model: Any = None, *, clients: int | Sequence[int] = 3,
     rounds: int = 3, kinks: bool = False,
 ) -> Trace:  # fmt: skip
-    """Draw 1 to `rounds` rounds of 1 to `clients` clients, or of as many as one of `clients` says.
+    """Draw a `Trace`: a few rounds of a few clients.
 
-    algorithm, model : one, or a strategy for one; default: any of fedref's. kinks : also draw rounds
-    that cross a kink or a threshold, and states that are rounding alone.
+    algorithm : an `Algorithm`, or a strategy for one (None: any of fedref's).
+    model : a `Model`, or a strategy for one (None: any of fedref's).
+    clients : from 1 to so many clients, or a list of numbers to choose from.
+    rounds : from 1 to so many rounds.
+    kinks : also draw rounds that cross a kink or a threshold, and states that are rounding alone.
     """
     a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
     trace = sources.draw_trace(HypothesisSource(draw), a, m, clients, rounds)

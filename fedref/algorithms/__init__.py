@@ -1,9 +1,12 @@
 """The algorithms: one file a paper. `ALGORITHMS` maps the command line's names to them."""
 
+import sys
 import tomllib
 from importlib.resources import files
 
+from fedref import algorithm
 from fedref.algorithm import AnyAlgorithm
+from fedref.algorithms import importance
 from fedref.algorithms.apfl import APFL
 from fedref.algorithms.apfl_deng import APFLDeng
 from fedref.algorithms.fedavg import Centralised, FedAvg, FedAvgMeta, FedAvgUpdate
@@ -17,6 +20,7 @@ from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
 from fedref.algorithms.pfedme import PFedMe
 from fedref.algorithms.scaffold import Scaffold
+from fedref.boundary.docstrings import explain_parameters
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedavg": FedAvg,
@@ -48,5 +52,8 @@ TEXTS = tomllib.loads((files("fedref.algorithms") / "hyperparameters.toml").read
 #: What each hyperparameter means; and where algorithms understand one name differently, what it is to each.
 HYPERPARAMETERS: dict[str, str] = TEXTS["hyperparameters"]
 MEANINGS: dict[str, dict[str, str]] = TEXTS["meanings"]
+
+for module in {importance, *(sys.modules[cls.__module__] for cls in ALGORITHMS.values())}:
+    explain_parameters(module, algorithm)  # for `help`
 
 __all__ = ["ALGORITHMS", "HYPERPARAMETERS", "MEANINGS"]

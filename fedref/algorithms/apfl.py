@@ -11,7 +11,7 @@ the loss of all clients is the weighted mean of [apfl eq.1–2].
 
     symbol   name       shape
     w_S      w_s        (..., d)  shared; travels down and up
-    m_k      σ(a)       (..., U)  one value in (0, 1) per output unit; `a` is what is stored
+    a        a          (..., U)  m_k = σ(a): one value in (0, 1) per output unit
     w_k      w_k        (..., d)  the client's own
     wᵗ_S     w_ref      (d,)      w_S as it was sent
     F        F          (d,)      importance of each parameter
@@ -130,7 +130,10 @@ def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
-    """F ← λF_old + Σ_k p_k I_k, I_k (K, d). As printed, I_k is client k's full gradient squared."""
+    """F ← λF_old + Σ_k p_k I_k. As printed, I_k is client k's full gradient squared.
+
+    F_old : the importance so far, (d,).
+    """
     return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] F = λF + Σ_k p_k I_k
 
 
@@ -140,6 +143,13 @@ class PlateauDetector(NamedTuple):
     The window holds the last `length` global losses; until it is full, nothing is decided. A *peak*
     is a window whose mean exceeds mean_old + std_old. After a peak, importance is renewed once
     mean < δ_μ and std < δ_σ, and these become mean_old and std_old.
+    delta_mu : δ_μ, the threshold of the loss window's mean, ≥ 0.
+    delta_sigma : δ_σ, that of its standard deviation, ≥ 0.
+    length : how many losses the window holds, ≥ 1.
+    window : the newest losses.
+    mean_old : the window's mean when importance was last renewed.
+    std_old : its standard deviation then.
+    peak : whether a peak has been seen since.
 
     >>> detector, renewals = PlateauDetector(delta_mu=1.0, delta_sigma=0.1, length=2), []
     >>> for loss in (3.0, 3.0, 0.5, 0.5, 0.5, 0.5):
@@ -158,7 +168,10 @@ class PlateauDetector(NamedTuple):
     peak: bool = False
 
     def push(self, loss: float) -> tuple["PlateauDetector", bool]:
-        """Return the detector after one more loss, and whether importance is to be renewed now."""
+        """Return the detector after one more loss, and whether importance is to be renewed now.
+
+        loss : the global training loss of a round.
+        """
         window = (*self.window, loss)[-self.length :]
         detector = self._replace(window=window)
         if len(window) < self.length:

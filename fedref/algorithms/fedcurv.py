@@ -65,7 +65,10 @@ from fedref.models.numerics import Array
 
 
 def penalty(theta: Array, pairs: Iterable[tuple[Array, Array]], *, lam: float) -> Any:
-    """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j) over pairs (I_j, θ̂_j): (...)."""
+    """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j): (...).
+
+    pairs : (I_j, θ̂_j), the other clients' importance and model, each (d,).
+    """
     # [fedcurv penalty] r(θ) = λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)
     return lam * sum(np.sum(I * (theta - theta_j) ** 2, -1) for I, theta_j in pairs)
 

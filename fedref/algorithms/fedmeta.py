@@ -104,7 +104,10 @@ def maml_gradient(
     steps: int = 1,
     second_order: bool = True,
 ) -> Array:
-    """∇_θ f(θ_u; Q) = Π_j (I − αH(θʲ; S)) g(θ_u; Q); first order: g(θ_u; Q) alone."""
+    """∇_θ f(θ_u; Q) = Π_j (I − αH(θʲ; S)) g(θ_u; Q); first order: g(θ_u; Q) alone.
+
+    second_order : through the inner steps (true), or at their end (false: FOMAML).
+    """
     (*thetas, theta_u), _ = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     if second_order:
@@ -143,7 +146,10 @@ def adam(x: Any) -> Adam:
 
 
 def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any, Adam | None]:
-    """x ← x − βg (SGD, if adam is None), or Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x, g : trees."""
+    """x ← x − βg, or a step of Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x and g are trees.
+
+    adam : Adam's state (None: plain SGD).
+    """
     if adam is None:
         return tree.map(lambda x, g: x - beta * g, learner, g), None
     t = adam.t + 1

@@ -104,7 +104,12 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
 
 
 def adapt_mu(mu: float, falls: int, last_loss: float, loss: float) -> tuple[float, int]:
-    """(μ, consecutive falls) after the loss went from `last_loss` to `loss`."""
+    """Return (μ, consecutive falls) after one more round.
+
+    falls : how many rounds in a row the loss has fallen.
+    last_loss : the training loss a round earlier.
+    loss : the training loss now.
+    """
     if loss > last_loss:
         return mu + 0.1, 0  # [fedprox μ] μ = μ + 0.1
     falls = falls + 1 if loss < last_loss else 0

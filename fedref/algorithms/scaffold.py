@@ -69,7 +69,10 @@ def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -
 
 
 def difference(c_i: Array, c: Array, x: Array, y: Array, *, K: int, lr: float) -> Array:
-    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path."""
+    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path.
+
+    x : the server's model, (d,).
+    """
     return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c*_i = c_i − c + (x − y)/(Kη_l)
 
 

@@ -26,7 +26,11 @@ NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
 
 
 def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
-    """Draw an array of this shape with entries from `numbers`."""
+    """Draw an array.
+
+    shape : its shape, a whole number for each axis.
+    numbers : what entries are drawn from, the simplest first.
+    """
     n = int(np.prod(shape))
     entries = st.lists(st.sampled_from(numbers), min_size=n, max_size=n)
     return entries.map(lambda x: np.reshape(np.array(x, float), shape))
@@ -84,7 +88,11 @@ def smallest(
 ) -> Any:  # fmt: skip
     """Return the smallest example that fails, if one of `draws` does, else None.
 
-    seed : None draws the same examples each time. key : keeps a failure in Hypothesis' database.
+    strategy : what examples are drawn from.
+    fails : a function of an example: whether it fails.
+    draws : how many examples are drawn, at most.
+    seed : of the draws (None: the same examples each time).
+    key : keeps a failure in Hypothesis' database (None: it is not kept).
     seconds : for how long a failure is made smaller.
     """
     how: dict[str, Any] = {"database": None} if key is None else {}

@@ -36,7 +36,8 @@ class Model(ABC):
     takes_complex : whether `loss` and `grad` take complex w, so that complex steps check them.
     stacks : whether all take leading axes of clients. A class says so of itself, `class Mine(MLP,
     stacks=True)`; what does not is examined before a run.
-    features : how many a sample has. l2 : the weight of the L2 term in `loss` and `grad`.
+    features : how many a sample has.
+    l2 : the weight of the L2 term in `loss` and `grad`, ≥ 0.
     """
 
     inputs: ClassVar[str] = "numbers"
@@ -56,19 +57,34 @@ class Model(ABC):
 
     @abstractmethod
     def init(self, rng: np.random.Generator) -> Array:
-        """Return initial parameters, float64 of shape (d,)."""
+        """Return initial parameters, float64 of shape (d,).
+
+        rng : NumPy's random generator.
+        """
 
     @abstractmethod
     def loss(self, w: Array, D: Batch) -> Array:
-        """f(w; D): (...)."""
+        """f(w; D): (...). fedref's models raise ValueError for shapes or labels that do not fit.
+
+        w : the parameters, (..., d).
+        D : a `Batch`: X (..., B, p), y (..., B), s (..., B) or None.
+        """
 
     @abstractmethod
     def grad(self, w: Array, D: Batch) -> Array:
-        """g(w; D) = ∇f: (..., d)."""
+        """g(w; D) = ∇f: (..., d). Errors are those of `loss`.
+
+        w : the parameters, (..., d).
+        D : a `Batch`: X (..., B, p), y (..., B), s (..., B) or None.
+        """
 
     @abstractmethod
     def predict(self, w: Array, X: Array) -> Array:
-        """Return the label, or the real target, of every sample: (..., B)."""
+        """Return the label, or the real target, of every sample: (..., B).
+
+        w : the parameters, (..., d).
+        X : features, (..., B, p).
+        """
 
     # ---- what follows from these; a model may write its own ---------------------------------------
 
@@ -78,7 +94,14 @@ class Model(ABC):
         return tuple(range(getattr(self, "classes", 0)))
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        """H(w; D)v = ∇²f·v, by a complex step through `grad`: (..., d). `grad` must take complex w."""
+        """H(w; D)v = ∇²f·v, by a complex step through `grad`: (..., d).
+
+        w : the parameters, (..., d).
+        v : a direction, (..., d).
+        D : a `Batch`: X (..., B, p), y (..., B), s (..., B) or None.
+
+        Raises ConfigError where `grad` drops the imaginary part of w.
+        """
         h = nx.complex_step(w, v)
         g = self.grad(w + 1j * h * v, D)
         if not np.iscomplexobj(g):
@@ -86,7 +109,11 @@ class Model(ABC):
         return g.imag / h
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        """ℓ_j(w) of every sample, without L2: (..., B). `D.s` is ignored."""
+        """ℓ_j(w) of every sample, without L2: (..., B).
+
+        w : the parameters, (..., d).
+        D : a `Batch`, X (..., B, p) and y (..., B), whose weights s are ignored.
+        """
         losses = self.loss(w[..., None, :], Batch(D.X, D.y).per_sample())
         return losses - (self.l2 / 2) * (w * w).sum(-1)[..., None] if self.l2 else losses
 
@@ -100,15 +127,32 @@ class Model(ABC):
         return losses, self.compare(predictions, y)
 
     def compare(self, predictions: Array, y: Array) -> Array:
-        """Return whether each prediction is y; NaN where y holds real targets."""
+        """Return whether each prediction is y; NaN where y holds real targets: (..., B).
+
+        predictions : the result of `predict`, (..., B).
+        y : labels or targets, (..., B).
+        """
         return predictions == y if self.labels else np.full(y.shape, np.nan)
 
     def logits(self, w: Array, X: Array) -> Array:
-        """z(w; x) of every sample: (..., B), or (..., B, classes); a margin for the SVM."""
+        """z(w; x) of every sample: (..., B), or (..., B, classes); a margin for the SVM.
+
+        w : the parameters, (..., d).
+        X : features, (..., B, p).
+
+        Raises ConfigError where the model has none.
+        """
         raise ConfigError(f"{type(self).__name__} has no logits(w, X), which this needs")
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j ∂(r_j · z_j)/∂w, the vector-Jacobian product; r has the logits' shape: (..., d)."""
+        """Σ_j ∂(r_j · z_j)/∂w, the vector-Jacobian product: (..., d).
+
+        w : the parameters, (..., d).
+        X : features, (..., B, p).
+        r : what multiplies the logits, in their shape.
+
+        Raises ConfigError where the model has none.
+        """
         raise ConfigError(f"{type(self).__name__} has no vjp(w, X, r), which this needs")
 
     @property
@@ -123,7 +167,10 @@ class Model(ABC):
         return [((..., slice(*end)), shape) for end, shape in zip(ends, self.shapes)]
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
-        """Return views of w: for each layer its weight, then its bias."""
+        """Return views of w: for each layer its weight, then its bias.
+
+        w : the parameters, (..., d), else ValueError.
+        """
         lead = w.shape[:-1]
         if w.ndim < 1 or w.shape[-1] != self.d:
             raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
@@ -146,7 +193,11 @@ class Model(ABC):
         return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
 
     def validate(self, w: Array, D: Batch) -> None:
-        """Refuse a point or a batch that does not fit: fedref's models do so in `loss`, `grad`, `hvp`."""
+        """Raise ValueError if a point or a batch does not fit: fedref's models do in `loss`, `grad`, `hvp`.
+
+        w : the parameters, (..., d).
+        D : a `Batch`: X (..., B, p), y (..., B), s (..., B) or None.
+        """
         check(self, w, D)
 
 
@@ -230,6 +281,9 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
 
     Where s is None it is 1/B, of shape (). All-zero weights give c = 0: an empty batch has loss 0 and
     gradient 0 (up to the L2 term).
+
+    D : a `Batch`: X (..., B, p), y (..., B), s (..., B) or None.
+    dtype : the dtype of what they weigh, whose real part they have.
     """
     if D.s is None:
         return equal_weights(D.y.shape[-1], dtype)
@@ -330,7 +384,12 @@ def without_validation(model: Any) -> Any:
 
 
 def linear_operator(model: Model, w: Array, D: Batch) -> "LinearOperator":
-    """Return the Hessian ∇²f(w; D) as a (d, d) operator for `scipy.sparse.linalg`: `eigsh`, `cg`, ..."""
+    """Return the Hessian ∇²f(w; D) as a (d, d) operator for `scipy.sparse.linalg`: `eigsh`, `cg`, ...
+
+    model : a `Model`.
+    w : the parameters, (d,), else ValueError.
+    D : a `Batch`: X (B, p), y (B,), s (B,) or None.
+    """
     from scipy.sparse.linalg import LinearOperator  # half of the time that fedref takes to import
 
     if w.ndim != 1:

@@ -8,7 +8,9 @@ from fedref.models.numerics import Array
 class Batch(NamedTuple):
     """Samples with labels and, if wanted, weights.
 
-    X : (..., B, p) features, y : (..., B) labels, s : (..., B) weights ≥ 0 or None (all equal).
+    X : (..., B, p) features.
+    y : (..., B) labels.
+    s : (..., B) weights ≥ 0, or None (all equal).
     A weight of 0 is padding: such a sample counts for nothing. Leading axes are independent
     batches (clients, samples, ...) and broadcast against those of w.
 

@@ -39,15 +39,20 @@ class Activations(NamedTuple):
 class CNN(base.SoftmaxLogits, stacks=True):
     """[convolution – φ – 2×2 pool] × len(channels), dense – φ, dense,  ℓ = −log softmax(z_L)_y.
 
-    image : (H, W) or (H, W, c); channels : c_out of each convolution; kernel : k, for k×k windows;
-    hidden : width of the first dense layer; activation φ : "relu", "elu" (α = 1) or "tanh";
+    image : (H, W) or (H, W, c).
+    channels : c_out of each convolution.
+    kernel : k, for k×k windows.
+    hidden : width of the first dense layer, ≥ 1.
+    classes : the number of classes, ≥ 1.
+    activation : φ, "relu", "elu" (α = 1) or "tanh".
     pool : "max" or "mean" (an odd last row or column is dropped).
+    l2 : the weight of the L2 term, ≥ 0.
+    initialisation : "fan-in" (default), "glorot" or "he", see `base.INITIALISATIONS`.
 
     X is flat (..., B, H·W·c), row-major (H, W, c), and so is the flattening before the first dense
     layer. Convolutions are valid cross-correlations of stride 1. Layout: for each layer its weight,
     then its bias (out,); kernels (k, k, c_in, c_out), dense weights (in, out).
-    L2: (l2/2)‖w‖² over everything. initialisation : "fan-in" (default), "glorot" or "he", see
-    `base.INITIALISATIONS`.
+    L2: (l2/2)‖w‖² over everything.
 
     One formula for all layers. E, P and Q are linear maps, the identity in layers not named here:
 

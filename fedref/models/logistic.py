@@ -20,6 +20,10 @@ class BinaryLogistic(LinearLogit, stacks=True):
     In this form nothing is subtracted: a loss of e^(−40) keeps all its digits.
     In the formulae beside the lines A has the n rows (x_j, 1), and l2 = 0.
 
+    features : p, the features of a sample, ≥ 1.
+    l2 : the weight of the L2 term, ≥ 0.
+    bias : whether the score has a bias b.
+
     >>> model = BinaryLogistic(2)
     >>> D = Batch(np.array([[1.0, 2.0]]), np.array([1]))
     >>> w = np.zeros(model.d)
@@ -67,6 +71,10 @@ class Logistic(base.SoftmaxLogits, stacks=True):
     With p = softmax(z): ∂ℓ/∂z = p − 1_y,  ∂²ℓ/∂z² = diag(p) − ppᵀ.
     In the formulae beside the lines A has the n rows (x_j, 1) and Y the rows 1_y (one-hot). A_j v is
     R{z_j}, the derivative of z_j along v, and l2 = 0.
+
+    features : p, the features of a sample, ≥ 1.
+    classes : the number of classes, ≥ 1.
+    l2 : the weight of the L2 term, ≥ 0.
 
     >>> model = Logistic(features=2, classes=3)
     >>> model.d, [view.shape for view in model.unpack(np.zeros(model.d))]

@@ -53,10 +53,17 @@ class Activations(NamedTuple):
 class LSTM(base.SoftmaxLogits, stacks=True):
     """Embedding, an LSTM layer for each width in `hidden`, dense layer,  ℓ = −log softmax(z)_y.
 
-    X : (..., B, length) whole numbers, 0 to vocabulary − 1; the code `vocabulary` is padding.
-    embedding : e, the numbers for each code. output : the input of the dense layer, from the last
-    LSTM layer: h after the "last" step, or its "mean" over all steps without padding (0 for a row
-    that is all padding).
+    X (..., B, length) holds whole numbers, 0 to vocabulary − 1; the code `vocabulary` is padding.
+    vocabulary : how many codes there are; this number itself is padding.
+    classes : the number of classes, ≥ 1.
+    length : T, the characters or words of a sample.
+    embedding : e, the numbers for each code.
+    hidden : H, the width of each LSTM layer.
+    output : the input of the dense layer, from the last LSTM layer: h after the "last" step, or its
+    "mean" over all steps without padding (0 for a row that is all padding).
+    l2 : the weight of the L2 term, ≥ 0.
+    initialisation : "fan-in" (default), "glorot" or "he" for each gate by itself (n + H in, H out) and
+    for a row of E (1 in, e out); then b_f = 1.
 
         x_t = E[code_t];  for each layer, x_t being what the layer below gives at step t:
         (z_i, z_f, z_g, z_o) = [x_t, h_{t−1}] W + b      i, f, o = σ(z),  g = tanh(z_g)
@@ -67,8 +74,7 @@ class LSTM(base.SoftmaxLogits, stacks=True):
     short text, wherever it is padded, has the scores of the short text alone.
 
     Layout: E (vocabulary, e); for each layer W (n + H, 4H), rows of x first, then b (4H,); D and
-    b_D. L2: (l2/2)‖w‖² over everything. initialisation : "fan-in" (default), "glorot" or "he" for
-    each gate by itself (n + H in, H out) and for a row of E (1 in, e out); then b_f = 1.
+    b_D. L2: (l2/2)‖w‖² over everything.
 
     All four gates are one formula, a = k tanh(kz) + 1 − k with k = ½ for σ and 1 for tanh:
         da/dz = (1 − a)(a + 2k − 1),  d²a/dz² = 2(1 − k − a) da/dz.       No kinks anywhere.

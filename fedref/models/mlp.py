@@ -18,9 +18,14 @@ from fedref.models.numerics import Array
 class MLP(base.SoftmaxLogits, stacks=True):
     """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
-    hidden : widths of the hidden layers; activation φ : "elu" (α = 1), "relu" or "tanh".
-    Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
+    features : p, the features of a sample, ≥ 1.
+    hidden : widths of the hidden layers, each ≥ 1.
+    classes : the number of classes, ≥ 1.
+    activation : φ, "elu" (α = 1), "relu" or "tanh".
+    l2 : the weight of the L2 term, ≥ 0.
     initialisation : "fan-in" (default), "glorot" or "he", see `base.INITIALISATIONS`.
+
+    Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
     At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
 
     Backward, δ_l = ∂ℓ/∂z_l:

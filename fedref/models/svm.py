@@ -21,6 +21,11 @@ class LinearSVM(LinearLogit, stacks=True):
     squared:  ∂ℓ/∂z = −2ym where active,   ∂²ℓ/∂z² = 2 where active (generalised Hessian).
     In the formulae beside the lines A has the n rows (x_j, 1), a is 1 where active, else 0; l2 = 0.
 
+    features : p, the features of a sample, ≥ 1.
+    l2 : the weight of the L2 term, ≥ 0.
+    squared : whether the loss is the squared hinge.
+    bias : whether the score has a bias b.
+
     >>> model = LinearSVM(2)
     >>> D = Batch(np.array([[1.0, 2.0], [3.0, 0.0]]), np.array([+1, -1]))
     >>> w = np.array([1.0, 1.0, 0.0])

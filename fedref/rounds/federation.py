@@ -19,15 +19,19 @@ from fedref.models.numerics import Array
 class Source:
     """Labelled rows as they are on disk, before any split.
 
-    X : (n, p) in the file's own dtype (uint8 pixels stay uint8), y : (n,) int64 labels, or float64
-    real targets for models whose `labels` are (),
-    client : (n,) int64 index of the natural client of each row, or None.
+    X : (n, p) in the file's own dtype (uint8 pixels stay uint8).
+    y : (n,) int64 labels, or float64 real targets for models whose `labels` are ().
+    client : (n,) int64 index of the natural client of each row (None: rows have none).
+    name : what the data are called.
     test_from : rows from here on are the published test part (None: no such part).
-    image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
-    can take, by the data set's documentation. sha256 : of the content (X, y, client).
+    image : (H, W, C) if a row is an image, row-major.
+    client_names : the names of the natural clients (None: their numbers).
+    sha256 : of the content (X, y, client).
+    full_scale : the largest value that a feature can take, by the data set's documentation.
     vocabulary : the meaning of each code in X; the code len(vocabulary) is padding (None: X holds
-    numbers). label_names : the names of the labels 0, 1, ... if they are words (None: they are
-    numbers). columns : pairs such as ("label", "outcome"), the user's names of a table's columns.
+    numbers).
+    label_names : the names of the labels 0, 1, ... if they are words (None: they are numbers).
+    columns : pairs such as ("label", "outcome"), the user's names of a table's columns.
     notes : sentences on how the file was understood.
     """
 
@@ -104,10 +108,22 @@ def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Ar
 class Federation:
     """N clients with train and test rows of one source, and some for validation, if `validation` is given.
 
-    Features are (X − shift) / scale. unseen : the test rows of clients without a training row, which
-    are none of the N (None: there are no such clients); unseen_names : their names.
+    Features are (X − shift) / scale. The source stays in its own dtype; only gathered batches become
+    floating point.
 
-    The source stays in its own dtype; only gathered batches become floating point.
+    source : the rows, a `Source`.
+    train : the clients' training rows, a `Part`.
+    test : the clients' test rows, a `Part`.
+    rule : the name of the rule that made the split.
+    parameters : the parameters of the rule.
+    seed : the seed of the split, a whole number ≥ 0.
+    shift : what is subtracted from features, a number or (p,).
+    scale : what features are divided by, a number or (p,).
+    client_names : the clients' names, N of them (None: their numbers).
+    validation : the clients' validation rows, a `Part` (None: there are none).
+    unseen : the test rows of clients without a training row, which are none of the N (None: there are no
+    such clients).
+    unseen_names : their names.
     """
 
     source: Source

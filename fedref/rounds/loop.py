@@ -50,6 +50,12 @@ def run_round(
 ) -> tuple[State, RoundLog]:
     """Run one round: send, work, combine. Nothing that is passed in is changed.
 
+    algorithm : an `Algorithm`.
+    model : a `Model`.
+    state : the `State` before the round.
+    plan : who takes part, and with which rows, a `Plan`.
+    federation : the clients' data, a `Federation`.
+    dtype : float64 or float32.
     work : runs the clients; `run_clients`, or a function that spreads it over processes.
     A client without a result is left out, as a dropped straggler is.
     """

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedref import checks, proofs, spec
+from fedref.boundary import docstrings
 from fedref.judge.errata import MISTAKES, TEXTS, replace, run
 from fedref.models import MODELS
 from fedref.teach import example, reference, source
@@ -56,7 +57,7 @@ def paper_page(module: ModuleType, label: str = "") -> str:
     claims = dict.fromkeys(f"[{p.tag}] {p.claim}" for p in proofs.PROOFS if paper_of(p.tag) == page)
     loop = source.spec_code(page)
     functions = re.findall(r"^def (\w+)", loop, flags=re.M)
-    rows = [(symbol, f"`{name}`", shape) for symbol, name, shape in source.symbols(module)]
+    rows = [(symbol, f"`{name}`", shape) for symbol, name, shape in docstrings.symbols(module)]
     symbols = table("symbol | name | what it is", rows) if rows else ""
     taught = [name for name, one in EXERCISES.items() if one.function in functions]
     return join(
@@ -293,9 +294,7 @@ def places(tag: str) -> list[str]:
 
 def symbols() -> str:
     """Return the specification's table of symbols."""
-    text = (spec.__doc__ or "").partition("    symbol ")[2]
-    columns = re.findall(r"^ {4}(.{16})(.{17})(.+)$", text, re.M)  # as wide as there
-    rows = ((symbol.strip(), f"`{name.strip()}`", what) for symbol, name, what in columns)
+    rows = ((symbol, f"`{name}`", what) for symbol, name, what in docstrings.symbols(spec))
     return table("symbol | in the code | what it is", rows)
 
 

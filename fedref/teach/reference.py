@@ -1,8 +1,7 @@
 """The reference: every public name with its signature, its words, its parameters, its errors and its place.
 
-Everything is read from the source as it stands. What a parameter means is looked up where it is said: in the
-docstring, in that of the class, in the table of symbols of the file, and last in reference.toml, which has
-the words of the project. In an algorithm's class it is a hyperparameter.
+Everything is read from the source as it stands. What a parameter means, its docstring says, so that `help`
+shows the same; in the specification, the table of symbols at its head says it for most.
 """
 
 import inspect
@@ -15,17 +14,22 @@ from pkgutil import resolve_name
 from typing import Any
 
 from fedref import proofs, spec
-from fedref.algorithms import HYPERPARAMETERS
+from fedref.boundary.docstrings import symbols
 from fedref.models import MODELS
 from fedref.teach import source
 from fedref.teach.markdown import anchor, fence, join, section, table, verbatim
 from fedref.teach.source import page_name
 
-#: `rooms`: title → its public names (a class with a + has its methods, too), and what it is about;
-#: `parameters`, and `parameters_of` names that begin so: what the project means by them.
+#: `rooms`: title → its public names (a class with a + has its methods, too), and what it is about.
 TEXT = tomllib.loads(source.text_of("reference.toml"))
 #: Where a docstring explains parameters: "v : one direction", or "one, other : labels".
 PARAMETER = re.compile(r"(?:^|(?<=[.;,:] ))(\w+(?:, \w+)*) : ", re.M)
+#: The specification's symbols: name → what its head says of it.
+SPEC_SYMBOLS = {
+    name.partition("(")[0]: f"{symbol}, {what}"
+    for symbols_, names, what in symbols(spec)
+    for symbol, name in zip(symbols_.split(", "), names.split(", "))
+}
 
 
 @cache
@@ -73,16 +77,10 @@ def parameters(name: str, thing: Any) -> dict[str, str]:
     """Return what each parameter means, "" where nothing says it."""
     if not signature(thing):
         return {}
-    owner, module = resolve_name(name.rpartition(".")[0]), inspect.getmodule(thing)
-    _, of_class = divide(owner) if inspect.isclass(owner) else ("", {})
-    symbols = {row[1]: f"{row[0]}, {row[2]}" for row in source.symbols(module)} if module else {}
-    scopes = sorted(filter(name.startswith, TEXT["parameters_of"]), key=len, reverse=True)
-    near = [TEXT["parameters_of"][scope] for scope in scopes]
-    if inspect.isclass(thing):
-        near.append(HYPERPARAMETERS)
-    texts = (divide(thing)[1], of_class, symbols, *near, TEXT["parameters"])
-    named = [p for p in inspect.signature(thing).parameters if p != "self"]
-    return {p: next((text[p] for text in texts if p in text), "") for p in named}
+    known = (
+        SPEC_SYMBOLS | divide(thing)[1] if inspect.getmodule(thing) is spec else divide(thing)[1]
+    )
+    return {p: known.get(p, "") for p in inspect.signature(thing).parameters if p != "self"}
 
 
 def divide(thing: Any) -> tuple[str, dict[str, str]]:

@@ -197,14 +197,6 @@ def introduction(module: ModuleType) -> str:
     return before.partition("\n\n")[2].strip() if table else ""
 
 
-def symbols(module: ModuleType) -> list[list[str]]:
-    """Return the rows of the docstring's table: a symbol, its name, what it is."""
-    _, table, rest = (module.__doc__ or "").partition("\n    symbol ")
-    lines = rest.partition("\n\n")[0].splitlines()[1:] if table else []
-    rows = (re.split(r"  +", line.strip(), maxsplit=2) for line in lines)
-    return [row for row in rows if len(row) == 3]
-
-
 def decisions(module: ModuleType) -> str:
     """Return the docstring's decisions as a list in Markdown."""
     text = (module.__doc__ or "").partition("\nDecisions\n")[2].partition("\n\n")[0]

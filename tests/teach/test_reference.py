@@ -1,12 +1,14 @@
 """The reference: every public name is in it, with all that its reader asks for."""
 
 import inspect
+import pydoc
 import re
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
+from fedref import spec
 from fedref.teach import reference, topics
 
 LISTED = {
@@ -27,6 +29,19 @@ def test_a_name_says_what_it_does_and_what_each_parameter_is(name):
     meanings = reference.parameters(name, thing)
     assert all(len(text) > 4 for text in meanings.values()), meanings
     assert topics.explain(name) == reference.entry(name)
+
+
+@pytest.mark.parametrize("name", reference.public())
+def test_help_says_the_same_of_each_parameter_on_a_line_of_its_own(name):
+    """The specification is to be read in a sitting: there a line has several, and its head has most."""
+    thing = resolve_name(name)
+    doc, of_spec = inspect.getdoc(thing) or "", inspect.getmodule(thing) is spec
+    shown = re.sub(r"^ \|", "", pydoc.plain(pydoc.render_doc(thing)), flags=re.M)
+    shown = " ".join((shown + of_spec * str(spec.__doc__)).split())
+    for parameter, text in reference.parameters(name, thing).items():
+        assert re.search(rf"^{parameter} : ", doc, re.M) or of_spec, parameter
+        own = parameter in reference.divide(thing)[1]
+        assert (text if own else text.partition(", ")[2]) in shown, (parameter, text)
 
 
 def test_the_last_part_of_a_name_is_enough():

@@ -49,7 +49,12 @@ class Tensors:
         return {n: np.asarray(x) for n, x in self.adapter.answer(case, nest(given)).items()}
 
     def loss(self, model: Values, w: Any, D: Values) -> Any:
-        """Return a case's loss, differentiable, at the library's vector w: for backends of your own."""
+        """Return a case's loss, differentiable, at the library's vector w: for backends of your own.
+
+        model : a case's table of the model.
+        w : the parameters, a tensor (d,).
+        D : a case's batch: {"X": (B, p), "y": (B,)} as NumPy arrays.
+        """
         D = {name: self.library.array(x) for name, x in D.items()}
         return self.adapter.risk_of(build_model(model))(w, self.adapter.batch(D))
 

@@ -126,11 +126,16 @@ def load(
 ) -> Source:
     """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
-    Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j"). Those
-    of a table are the names of its columns, load("a.csv", label="outcome", client="hospital").
-    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... A data set that is not found is
-    downloaded to the user's cache, if it has a public address.
+    name_or_path : a name of `fedref data list`, or a file or folder.
+    data_dir : a folder that holds data sets as DIR/<name>/... (default: FEDREF_DATA).
+    download : whether a data set that is not found is downloaded to the user's cache, if it has a public
+    address.
     verify : raise a DataError if the content differs from the published one, where its hash is known.
+    parameters : what may also stand in the name: load("emnist", part="letters", classes="a-j"); those of
+    a table are the names of its columns, load("a.csv", label="outcome", client="hospital").
+
+    Raises DataError where there is no such data set, or it cannot be read; ConfigError for a parameter
+    that it does not have.
     """
     try:
         if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):

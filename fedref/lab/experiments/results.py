@@ -63,7 +63,10 @@ ROWS = 500
 class Run(NamedTuple):
     """The results of a run.
 
-    records : one for each unit, in the same order. directory : the run directory, if there is one.
+    experiment : the settings of the run.
+    units : one for each label, point of the sweep and seed.
+    records : what each unit has recorded, in the same order.
+    directory : the run directory, if there is one.
     note : what the table does not show; "" if the run was loaded.
     """
 
@@ -148,6 +151,7 @@ class Run(NamedTuple):
     def rows(self, file: str = "metrics", titles: bool = False) -> Iterator[Row]:
         """Yield the rows of metrics.csv, or of clients.csv, which can be millions.
 
+        file : "metrics" or "clients".
         titles : with the columns `title` and `diverged`, which pictures need.
         """
         for unit, record in zip(self.units, self.records):
@@ -169,7 +173,10 @@ class Run(NamedTuple):
                         }
 
     def columns(self, file: str = "metrics") -> list[str]:
-        """Return the columns of metrics.csv or clients.csv; first those of the unit and the round."""
+        """Return the columns of metrics.csv or clients.csv; first those of the unit and the round.
+
+        file : "metrics" or "clients".
+        """
         swept = (name for unit in self.units for name in unit.columns if name.startswith("sweep."))
         always = facts.CLIENTS if file == "clients" else [*facts.MEANS, *facts.SUMS]
         rows = self.rows() if file == "metrics" else ()  # all clients have the same
@@ -186,7 +193,10 @@ class Run(NamedTuple):
         return tables.columns_of(self.rows("clients"), self.columns("clients"))
 
     def table(self, file: str = "metrics") -> Table:
-        """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`."""
+        """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`.
+
+        file : "metrics" or "clients".
+        """
         return tables.columns_of(self.rows(file, titles=True), self.columns(file))
 
     def summary(
@@ -194,9 +204,13 @@ class Run(NamedTuple):
     ) -> Summary:
         """Return summary.csv as rows, one for each algorithm and point of the sweep.
 
-        NAME : the mean over seeds. NAME_sd : its standard deviation, with n − 1. seeds : their number.
-        Printed, it is a table for a paper, also as `.to_latex()` and `.to_pandas()`: with these columns
-        (None: those that a run prints), accuracies in %, and the best of each in bold, if best="bold".
+        A column NAME has the mean over seeds, NAME_sd the standard deviation (n − 1), `seeds` their number.
+        Printed, it is a table for a paper, with accuracies in %, also as `.to_latex()` and `.to_pandas()`.
+        columns : the columns that are printed (None: those that a run prints).
+        best : "bold" marks the best of each column.
+        digits : digits behind the point, ≥ 0.
+
+        Printing raises ConfigError for a column that is unknown.
         """
         table = self.table()
         score = score_of(table)
@@ -218,6 +232,8 @@ class Run(NamedTuple):
 
         measure : "validation", the rows that `split.validation` keeps for it, or any column of metrics.csv.
         What is reported of the point are test rows, on which it was not chosen.
+
+        Raises ConfigError where the column is unknown or has no values, or no unit is done.
 
         >>> run.best().summary("final").to_latex()  # doctest: +SKIP
         """
@@ -247,8 +263,13 @@ class Run(NamedTuple):
     ) -> Difference:
         """Return the paired difference of two algorithms: same seeds, so the same cohorts and batches.
 
-        a, b : labels, or titles as "per-fedavg (alpha=0.1)". run : the run that holds `b`
-        (None: this one; b=None: the same label). column : of summary.csv.
+        a : a label, or a title as "per-fedavg (alpha=0.1)".
+        b : the same for the second (None: a's label).
+        run : the run that holds `b` (None: this one).
+        column : a column of summary.csv.
+
+        Raises ConfigError where the runs have other data, a name stands for several points, or the column
+        is unknown.
         """
         second = run or self
         if data_of(self.experiment) != data_of(second.experiment):
@@ -259,7 +280,14 @@ class Run(NamedTuple):
         return paired_difference(*numbers, f"{a} − {b or a}, {column}", scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
-        """Return seed → the number in a column of summary.csv, of a label or a title."""
+        """Return seed → the number in a column of summary.csv, of a label or a title.
+
+        name : a label, or a title as "per-fedavg (alpha=0.1)".
+        column : a column of summary.csv.
+        score : what is averaged: the result of `score_of`.
+
+        Raises ConfigError where the name stands for several points, or the column is unknown.
+        """
         pairs = self.units_of(name)
         if len(titles := {unit.title for unit, _ in pairs}) > 1:
             some = ", ".join(sorted(titles))
@@ -271,7 +299,10 @@ class Run(NamedTuple):
         return {seed: known[column] for seed, known in numbers.items()}
 
     def status_of(self, title: str) -> str:
-        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)"."""
+        """Return "done", "diverged" or how far all seeds are: "stopped (82 of 400)", "running (...)".
+
+        title : a label, or with the point of a sweep "per-fedavg (alpha=0.1)"; ConfigError if unknown.
+        """
         pairs = self.units_of(title)
         states = {record.status for _, record in pairs}
         missing = len(pairs) < len(self.experiment.seeds)
@@ -282,7 +313,10 @@ class Run(NamedTuple):
         return f"{'running' if lives else 'stopped'} ({least} of {pairs[0][0].experiment.rounds})"
 
     def to_pandas(self, table: str = "metrics") -> Any:
-        """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
+        """Return metrics.csv, clients.csv or summary.csv as a pandas DataFrame.
+
+        table : "metrics", "clients" or "summary", else ConfigError.
+        """
         from pandas import DataFrame
 
         if table not in ("metrics", "clients", "summary"):
@@ -294,9 +328,13 @@ class Run(NamedTuple):
     def units_of(
         self, label: str | None = None, seed: int | None = None, **point: Any
     ) -> list[tuple[Unit, Record]]:
-        """Return the units of an algorithm (None: all) with a seed and these values of the sweep.
+        """Return the units of an algorithm with a seed and these values of the sweep, with their records.
 
-        label : also a title, as "per-fedavg (alpha=0.1)".
+        label : the algorithm's label, or a title as "per-fedavg (alpha=0.1)" (None: all).
+        seed : one of the run's seeds (None: all).
+        point : values of the sweep, as alpha=0.1.
+
+        Raises ConfigError where none is so.
         """
         wanted = {spell_key(key): value for key, value in point.items()}
         pairs = [
@@ -313,11 +351,22 @@ class Run(NamedTuple):
         return pairs
 
     def records_of(self, label: str, **point: Any) -> list[Record]:
-        """Return the records of an algorithm at one point of the sweep, one for each seed."""
+        """Return the records of an algorithm at one point of the sweep, one for each seed.
+
+        label : the algorithm's label.
+        point : values of the sweep, as alpha=0.1.
+        """
         return [record for _, record in self.units_of(label, **point)]
 
     def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
-        """Return (rounds (R,), values (seeds, R)) of an algorithm; only rounds that were evaluated."""
+        """Return (rounds (R,), values (seeds, R)) of an algorithm; only rounds that were evaluated.
+
+        label : the algorithm's label.
+        metric : a column of metrics.csv; accuracies are between 0 and 1.
+        point : values of the sweep, as alpha=0.1.
+
+        Raises ConfigError where no unit is so, or no unit has the column.
+        """
         known = {column for record in self.records for row in record.rows for column in row}
         if metric not in known:  # a column that only this algorithm leaves empty is no mistake
             raise ConfigError(unknown("metric", metric, known))
@@ -333,8 +382,11 @@ class Run(NamedTuple):
     ) -> Plan:
         """Return the plan of a round: which clients took part, on which of their training rows.
 
-        Round t leads from the state after t rounds to that after t + 1. label, seed : by default the
-        first ones.
+        Round t leads from the state after t rounds to that after t + 1.
+        round : the round's number, from 0 to T − 1, else ConfigError.
+        label : the algorithm's label (None: the first).
+        seed : one of the run's seeds (None: the first).
+        point : values of the sweep, as alpha=0.1.
         """
         unit, record = self.units_of(label, seed, **point)[0]
         if not 0 <= round < unit.experiment.rounds:
@@ -348,7 +400,10 @@ class Run(NamedTuple):
     ) -> State:
         """Return the state after a round: `server`, and `clients`: client → its own state.
 
-        round : one that `keep_parameters` has kept (None: the newest).
+        label : the algorithm's label.
+        round : one that `keep_parameters` has kept, else ConfigError (None: the newest).
+        seed : one of the run's seeds (None: the first).
+        point : values of the sweep, as alpha=0.1.
         """
         unit, record = self.units_of(label, seed, **point)[0]
         expected, folder = "a run with keep_parameters", self.directory
@@ -371,7 +426,10 @@ class Run(NamedTuple):
     # -- files and views
 
     def write(self, directory: Path) -> None:
-        """Write metrics.csv, clients.csv, summary.md and summary.csv, each whole or not at all."""
+        """Write metrics.csv, clients.csv, summary.md and summary.csv, each whole or not at all.
+
+        directory : the run directory, a `Path`.
+        """
         rows = self.summary()
         summary = "\n\n".join([str(rows), *self.notes])
         for change in changes_of(directory):
@@ -386,7 +444,10 @@ class Run(NamedTuple):
             write_atomically(directory / name, content)
 
     def draw(self, directory: Path) -> None:
-        """Write curves.png."""
+        """Write curves.png.
+
+        directory : the run directory, a `Path`.
+        """
         picture = plots.curves(self.table())
         run_directory.require_run(directory)
         plots.save(picture, directory / "curves.png")
@@ -406,8 +467,11 @@ class Run(NamedTuple):
 def load_run(directory: str | Path, code: bool = True) -> Run:
     """Return the results in the files of a run's units, even of a run that is not finished.
 
+    directory : the run directory.
     code : whether to import the user's own code, which plans and parameters need, and tables do not.
     What clients keep for themselves is in `load_run(DIR).parameters("apfl").clients[3].w_k`.
+
+    Raises ConfigError where this is no run directory, DataError where no round is finished yet.
     """
     directory = Path(directory)
     experiment = read_experiment(directory, code)

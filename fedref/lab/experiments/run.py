@@ -242,22 +242,26 @@ def run(
     """Run an experiment as `fedref run` does: the same numbers, as arrays.
 
     what : an experiment, a TOML file, a table like that of a file, one or several algorithms, or None
-    for the built-in experiment on the digits. Wherever a table names an algorithm, a model or data, the
+    for the built-in experiment on the digits; where a table names an algorithm, a model or data, the
     class or the object itself may stand instead.
     data : a name, a path, (X, y) or (X, y, client), {client: (X, y)}, {"X": X, "y": y, ...}, a
     DataFrame, a Source or a Federation.
-    settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` or
+    out : a run directory to write, without a picture (`fedref plot` draws one); a run that was begun
+    there goes on (None: write nothing).
+    data_dir : the folder where data sets are looked for (default: FEDREF_DATA).
+    executor : any `concurrent.futures.Executor`, in the place of workers; it runs each unit to its end,
+    and units that have not ended leave nothing for `fedref resume`.
+    workers : processes on this machine that share the units, ≥ 1.
+    threads : how many run the clients of a round where the model is large, ≥ 1, divided by the workers
+    (None: one a processor); the numbers do not depend on it.
+    progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
+    many : allow a sweep of more than 10 000 units.
+    settings : values that override `what`, as with --set (`rounds=20`, `mu=0.1`); `algorithm` or
     `algorithms` (one, several in a list, or {LABEL: one}), `model` and `data` take names, classes or
     objects; `split` takes a rule.
-    out : a run directory to write, without a picture, for which there is `fedref plot` (None: write
-    nothing). A run that was begun there goes on.
-    progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
-    workers : processes on this machine that share the units.
-    executor : any `concurrent.futures.Executor` in their place. It runs each unit to its end; units
-    that have not ended leave nothing for `fedref resume`.
-    threads : how many run the clients of a round where the model is large, divided by the workers
-    (None: one a processor). The numbers do not depend on it.
-    many : allow a sweep of more than 10 000 units.
+
+    Raises ConfigError where a setting is unknown or out of its range, and DataError where the data
+    cannot be read.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")
