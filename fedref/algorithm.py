@@ -166,6 +166,8 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     needs_two_steps: ClassVar[tuple[str, ...]] = ()
     #: Whether training pools all clients' rows: the centralised baseline.
     pooled: ClassVar[bool] = False
+    #: The generator over rounds that it is made of: it has all clients of a round in one loop.
+    generator: ClassVar[Any] = None
 
     #: The words that a field may hold; the least and the greatest number (else `usual_bounds`).
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"weighting": WEIGHTINGS}

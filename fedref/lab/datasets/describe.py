@@ -24,8 +24,7 @@ def statistics(federation: Federation) -> dict[str, Any]:
     n = sum((part.sizes for part in federation.parts.values()), start=0 * federation.train.sizes)
     source, unseen, left = federation.source, federation.unseen, int((~is_held(federation)).sum())
     held = (histogram(federation) > 0).sum(0)
-    labels = {"labels": len(source.labels), "labels a client": float(held.mean())}
-    return {
+    numbers: dict[str, Any] = {
         "clients": federation.clients,
         "samples": int(n.sum()),
         "mean": float(n.mean()),
@@ -34,16 +33,14 @@ def statistics(federation: Federation) -> dict[str, Any]:
         "median": float(np.median(n)),
         "max": int(n.max()),
         **{name: len(part.rows) for name, part in federation.parts.items()},
-        **(
-            {}
-            if unseen is None
-            else {"unseen clients": len(unseen.sizes), "unseen test": len(unseen.rows)}
-        ),
-        **({"left out": left} if left else {}),
-        **({} if source.real else labels),
-        "features": source.X.shape[1],
-        **({"image": "×".join(map(str, source.image))} if source.image else {}),
     }
+    if unseen is not None:
+        numbers |= {"unseen clients": len(unseen.sizes), "unseen test": len(unseen.rows)}
+    numbers |= {"left out": left} if left else {}
+    if not source.real:
+        numbers |= {"labels": len(source.labels), "labels a client": float(held.mean())}
+    numbers["features"] = source.X.shape[1]
+    return numbers | ({"image": "×".join(map(str, source.image))} if source.image else {})
 
 
 def is_held(federation: Federation) -> Array:

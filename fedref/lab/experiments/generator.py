@@ -51,7 +51,6 @@ class Generated(Algorithm[Any, Any, Any, Any]):
 
     weighting: str = field(default="samples", init=False)  # it weights itself
 
-    generator: ClassVar[Any]
     adapt: ClassVar[Any] = None
     personalised: ClassVar[bool] = True
     usual_bounds: ClassVar[Any] = ()

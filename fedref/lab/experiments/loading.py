@@ -369,7 +369,7 @@ def check_settings(
 ) -> None:  # fmt: skip
     """Refuse what a generator cannot do; say which settings have no effect, and what is doubtful."""
     for label, algorithm in experiment.algorithms.items():
-        if experiment.on_failure == "drop" and hasattr(algorithm, "generator"):
+        if experiment.on_failure == "drop" and algorithm.generator:
             raise ConfigError(
                 f"on-failure is drop, and {label} is a generator, which has all clients of a round in one "
                 "loop; expected on-failure=fail, or a class"

@@ -168,7 +168,7 @@ def can_be_imported(thing: Any, name: str) -> bool:
     found: Any = sys.modules.get(module)
     for word in path.split("."):
         found = getattr(found, word, None)
-    same = any(found is x for x in (thing, type(thing), getattr(thing, "generator", thing)))
+    same = any(found is x for x in (thing, type(thing), getattr(thing, "generator", None) or thing))
     return module != "__main__" and same
 
 

@@ -106,7 +106,7 @@ class Run(NamedTuple):
                 f"seeds{hint}."
             )
         texts += self.notes_on_losses
-        if own := {unit.label: 1 for unit in self.units if hasattr(unit.algorithm, "generator")}:
+        if own := {unit.label: 1 for unit in self.units if unit.algorithm.generator}:
             texts.append(
                 f"MB of {', '.join(own)} are those of w: a generator does not say what it sends."
             )

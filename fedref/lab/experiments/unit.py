@@ -194,7 +194,7 @@ def iterate_rounds(
     algorithm, trained = unit.algorithm, loaded.federation
     if algorithm.pooled:  # one client with all rows
         trained = pool(trained, stream(unit.seed, "pool"))
-    if hasattr(algorithm, "generator"):
+    if algorithm.generator:
         plan_of = partial(plan_for, unit, trained.train.sizes)
         engine = engine._replace(round=GeneratorRounds(unit, loaded, trained, plan_of, say))
     work = CarefulClients(unit.experiment.on_failure, say, record and record.one_by_one)

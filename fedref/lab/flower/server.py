@@ -265,7 +265,7 @@ def check_experiment(experiment: Experiment) -> None:
     }
     for label, algorithm in experiment.algorithms.items():
         refused[f"{label} pools"] = algorithm.pooled
-        refused[f"{label}, a generator, takes"] = hasattr(algorithm, "generator")
+        refused[f"{label}, a generator, takes"] = bool(algorithm.generator)
     for what, needs_rows in refused.items():
         if needs_rows:
             raise ConfigError(f"{what} clients' rows or states, which the server does not have")
