@@ -7,6 +7,7 @@ move the inputs a little; how far the answer moves is its tolerance.
 import io
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from importlib.resources import files
 from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
@@ -205,19 +206,7 @@ def shorten(lines: list[str], most: int, what: str) -> list[str]:
 
 
 MARK = "# written by fedref conformance --save"
-TEST = """{mark}
-
-
-def test_drawn():
-    {failure!r}
-    from numpy import array, float64, inf, int32, int64, nan
-    from fedref.conformance import backends, report, suite
-    from fedref.judge import Case, verdicts
-
-    case = {case}
-    result = verdicts.grade(suite.call_safely(backends.load_backend({backend!r}), case), case)
-    assert result.status == verdicts.PASSED, report.describe_failure(result)
-"""
+TEST = (files("fedref.conformance") / "drawn_case.txt").read_text("utf-8")
 
 
 def save(failure: Graded, backend: str, path: Path) -> None:

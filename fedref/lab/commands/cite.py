@@ -10,20 +10,14 @@ from fedref.algorithms import ALGORITHMS
 from fedref.lab.experiments import names
 from fedref.lab.experiments.config import read_experiment
 
-FEDREF = f"""\
-@misc{{fedref,
-  author = {{{{The fedref authors}}}},
-  title = {{{{fedref: the reference implementation of personalised and heterogeneous federated learning}}}},
-  note = {{Version {fedref.__version__}}},
-}}"""
+PAPERS = (files("fedref.algorithms") / "papers.bib").read_text("utf-8").strip().split("\n\n")
 
 
 def papers_of(algorithm: type[AnyAlgorithm]) -> list[str]:
     """Return the entries of an algorithm's file, or of the file of the class that it extends."""
-    text = (files("fedref.algorithms") / "papers.bib").read_text("utf-8").strip()
     for cls in algorithm.__mro__:
         named = rf"^  keywords = \{{.*\b{cls.__module__.rpartition('.')[2]}\b.*\}},$"
-        if entries := [one for one in text.split("\n\n") if re.search(named, one, re.M)]:
+        if entries := [one for one in PAPERS if re.search(named, one, re.M)]:
             return entries
     return []
 
@@ -40,4 +34,5 @@ def cite(*cited: str) -> None:
         else:
             algorithms.append(names.find_class("algorithm", name))
     papers = [entry for algorithm in algorithms for entry in papers_of(algorithm)]
-    print(FEDREF, *dict.fromkeys(papers), sep="\n\n")
+    own = PAPERS[1].replace("VERSION", fedref.__version__)
+    print(own, *dict.fromkeys(papers), sep="\n\n")

@@ -16,16 +16,6 @@ from fedref.lab.experiments.loading import Loader, load_experiment, resolve_expe
 from fedref.lab.flower.node import write_part
 from fedref.lab.flower.server import check_experiment
 
-MODULE = '''"""The app's server and client. fedref, which every node has installed, does the work."""
-
-from pathlib import Path
-
-from fedref.lab.flower.apps import client_app, server_app
-
-server = server_app(Path(__file__).parent)
-client = client_app(Path(__file__).parent)
-'''
-
 
 def write_app(
     experiment: Experiment,
@@ -69,7 +59,7 @@ def write_app(
     for path, text in {
         "app/pyproject.toml": fill("app.toml", version=fedref.__version__) + tomli_w.dumps(values),
         "app/experiment.toml": config.toml_text(experiment),
-        "app/federated.py": MODULE,
+        "app/federated.py": fill("federated.txt"),
         "README.md": fill(
             "commands.md",
             holders=held or "as their owners made them",
