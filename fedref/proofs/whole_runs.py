@@ -27,7 +27,8 @@ from fedref.models.numerics import Array
 from fedref.proofs.golden import CASES
 from fedref.proofs.setting import Setting, equal
 from fedref.proofs.table import proof
-from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
+from fedref.rounds import evaluation
+from fedref.rounds.evaluation import evaluate, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import pool, run_clients, run_round
 from fedref.sampling import Plan, Sampling, make_plan
@@ -310,9 +311,8 @@ def compare_scores(world: World, state: State, want: Any, t: int) -> Iterator[Re
     )
     some = np.array([4, 2])
     sent, few = it.download(state.server), federation.subset(some)
-    alone = evaluate_clients(
-        it, model, sent, state.clients, few, world.sampling, clients=some.tolist(), **given
-    )
+    how = evaluation.Evaluation(few, some.tolist(), world.sampling, **given)
+    alone = evaluation.evaluate_clients(it, model, sent, state.clients, how)
     yield compare_numbers(alone, np.transpose([rows[k] for k in some]))
     new = evaluate_unseen(it, model, state, federation, some, support=0.75, seed=world.seed)
     yield compare_numbers(new, np.transpose([unseen[k] for k in some]))

@@ -1,7 +1,6 @@
 """Evaluation: every client's model, personalised, on its own test data."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +99,37 @@ def how_many(size: int, rows: int) -> int:
     return int(max(1, min(BLOCK_BYTES // max(size, 1), 2 * CHUNK // max(rows, 1))))
 
 
+class Evaluation(NamedTuple):
+    """Which clients of a run are evaluated, on which of their rows, and when.
+
+    federation : holds these clients, and perhaps no others; clients : the index of each in the run.
+    sampling, round, seed : which rows they adapt to. train, test : which rows are scored.
+    """
+
+    federation: Federation
+    clients: Sequence[int]
+    sampling: Sampling
+    round: int
+    seed: int
+    dtype: Any = np.float64
+    train: bool = True
+    test: bool = True
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The rows that are scored, by their columns."""
+        named = {"train": self.federation.train, "test": self.federation.test}
+        return {name: part for name, part in named.items() if getattr(self, name)}
+
+    def draw_batch(self, block: Array, role: str) -> Batch:
+        """Return training rows of the clients of a block to adapt to, along a leading axis."""
+        train, rows = self.federation.train, []
+        for k, n in zip(block, train.sizes[block].tolist()):
+            drawn = adaptation_rows(self.sampling, role, n, self.clients[k], self.round, self.seed)
+            rows.append(train.rows_of(k)[drawn])
+        return self.federation.batch(np.stack(rows), self.dtype)
+
+
 def evaluate(
     algorithm: AnyAlgorithm,
     model: Model,
@@ -119,45 +149,23 @@ def evaluate(
     test rows are only ever predicted. train, test : which rows; those of the others are NaN.
     """
     base.check_labels(model, federation.source.y)
-    return evaluate_clients(
-        algorithm, model, algorithm.download(state.server), state.clients, federation, sampling,
-        clients=range(federation.clients), round=round, seed=seed, dtype=dtype, train=train, test=test,
-    )  # fmt: skip
+    every = range(federation.clients)
+    how = Evaluation(federation, every, sampling, round, seed, dtype, train, test)
+    return evaluate_clients(algorithm, model, algorithm.download(state.server), state.clients, how)
 
 
 def evaluate_clients(
-    algorithm: AnyAlgorithm,
-    model: Model,
-    sent: Any,
-    client_states: Mapping[int, Any],
-    federation: Federation,
-    sampling: Sampling,
-    *,
-    clients: Sequence[int],
-    round: int,
-    seed: int,
-    dtype: Any = np.float64,
-    train: bool = True,
-    test: bool = True,
-) -> Scores:
-    """Evaluate a federation that holds some clients of a run; clients : the index of each there."""
-    scores = {"train": np.full((2, federation.clients), np.nan)}
-    scores["test"] = scores["train"].copy()  # (loss, accuracy) of each client
-    parts = {"train": federation.train} if train else {}
-    parts |= {"test": federation.test} if test else {}
-    states = [client_states.get(k) for k in clients]
+    algorithm: AnyAlgorithm, model: Model, sent: Any, client_states: Mapping[int, Any], how: Evaluation
+) -> Scores:  # fmt: skip
+    """Evaluate some clients of a run. sent : what the server sends to all of them."""
+    federation, parts, dtype = how.federation, how.parts, how.dtype
+    scores = {name: np.full((2, federation.clients), np.nan) for name in ("train", "test")}
+    states = [client_states.get(k) for k in how.clients]
 
     def score_block(block: Array) -> None:
-        D, own = None, [states[k] for k in block]
-        if algorithm.adapts_on:
-            draw = partial(adaptation_rows, sampling, algorithm.adapts_on)
-            sizes = federation.train.sizes[block].tolist()
-            rows = [
-                federation.train.rows_of(k)[draw(n, clients[k], round, seed)]
-                for k, n in zip(block, sizes)
-            ]
-            D = federation.batch(np.stack(rows), dtype)
-        w = personalise(algorithm, model, sent, own, D)
+        role = algorithm.adapts_on
+        D = how.draw_batch(block, role) if role else None
+        w = personalise(algorithm, model, sent, [states[k] for k in block], D)
         for name, part in parts.items():
             scores[name][:, block] = mean_scores(model, w, federation, part, block, dtype)
 

@@ -221,8 +221,7 @@ def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
     whole = evaluate(it, model, state, federated, CONFIG, **options)
     for clients in (np.array([7]), np.arange(11, 40, 3)):
         some = federated.subset(clients)
-        alone = evaluation.evaluate_clients(
-            it, model, state.server, {}, some, CONFIG, clients=clients, **options
-        )
+        how = evaluation.Evaluation(some, clients, CONFIG, **options)
+        alone = evaluation.evaluate_clients(it, model, state.server, {}, how)
         for scores, scores_of_all in zip(alone, whole):
             np.testing.assert_array_equal(scores, scores_of_all[clients])

@@ -37,7 +37,7 @@ from fedref.lab.experiments.unit import units
 from fedref.lab.flower import messages
 from fedref.lab.flower.messages import ClientAnswer, Facts, Like, MessageError, Request, Work
 from fedref.models.numerics import Array
-from fedref.rounds.evaluation import evaluate_clients
+from fedref.rounds.evaluation import Evaluation, evaluate_clients
 from fedref.rounds.federation import Federation, Source
 from fedref.rounds.local_data import gather
 from fedref.sampling import PADDING, Plan
@@ -173,10 +173,9 @@ def do_work(request: Any, federation: Federation, experiment: Experiment, folder
     if not isinstance(work, Work):
         messages.check(work, True, "work")
         messages.require([*before] == known.tolist(), "does not ask for all the node's clients")
-        scores = evaluate_clients(
-            algorithm, model, request.sent, states, federation, point.plan_of(len(known)), clients=[*before],
-            round=request.round, seed=unit.seed, dtype=dtype, train=work,
-        )  # fmt: skip
+        sampling = point.plan_of(len(known))
+        how = Evaluation(federation, [*before], sampling, request.round, unit.seed, dtype, work)
+        scores = evaluate_clients(algorithm, model, request.sent, states, how)
         test, train = scores.n_test > 0, (scores.n_train > 0) & work
         columns = (test, scores.accuracy), (test, scores.test_loss), (train, scores.train_loss)
         return np.array([np.where(has, column, 0) for has, column in columns])
