@@ -12,11 +12,12 @@ wrong value: where it stands, what it is, and what would be right.
 
 import inspect
 import re
+import sys
 import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -117,13 +118,10 @@ def convert(kind: Any, value: Any) -> Any:
         return kind(value) if fits and (value or kind is str) else None  # Path("") is this folder
     if isinstance(value, bool) or kind is bool:
         return value if isinstance(value, bool) and kind is bool else None
-    if not isinstance(value, int | float) or value in (inf, -inf) or value != value:
+    if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
     if kind is float:
-        try:
-            return float(value)
-        except OverflowError:
-            return None
+        return float(value)
     return int(value) if abs(value) < LARGEST and value == int(value) else None
 
 
@@ -151,39 +149,35 @@ MEANING = r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\s*\Z)"
 
 def read_schema(of: Any) -> dict[str, Entry]:
     """Return what the fields of a dataclass, or the parameters of a function, may be."""
-    hints = typing.get_type_hints(of, include_extras=True)
+    hints, bases = typing.get_type_hints(of, include_extras=True), getattr(of, "__mro__", [of])
     meanings = dict[str, str]()
-    for one in reversed(of.__mro__) if isinstance(of, type) else [of]:
+    for one in reversed(bases):
         found = re.findall(MEANING, one.__doc__ or "", re.M)
         meanings |= {name: " ".join(text.split()) for name, text in found}
-    cls: Any = of
-    if isinstance(of, type):
-        return {
-            f.name: entry_of(
-                f.name, hints[f.name], f.default,
-                bounds=Bounds(*(declaration(of, "bounds", f.name) or getattr(of, "usual_bounds", ()))),
-                words=tuple(declaration(of, "choices", f.name)),
-                meaning=meanings.get(f.name, ""),
-            )
-            for f in fields(cls) if f.init
-        }  # fmt: skip
+
+    def declared(variable: str, name: str) -> Any:
+        """Return what a class variable such as `bounds` says of a field, in the class or its bases."""
+        tables = (vars(one).get(variable, {}) for one in bases)
+        return next((table[name] for table in tables if name in table), ())
+
+    usual, defaults = getattr(of, "usual_bounds", ()), dict[str, Any]()
+    if is_dataclass(of):
+        defaults = {f.name: f.default for f in fields(of) if f.init}
+    else:
+        given = inspect.signature(of).parameters.values()
+        defaults = {p.name: p.default for p in given if p.kind is not p.VAR_KEYWORD}
     return {
         name: entry_of(
-            name, hints.get(name, Any), MISSING if p.default is p.empty else p.default,
-            meaning=meanings.get(name, ""),
+            name, hints.get(name, Any), MISSING if default is inspect.Parameter.empty else default,
+            bounds=Bounds(*(declared("bounds", name) or usual)),
+            words=tuple(declared("choices", name)), meaning=meanings.get(name, ""),
         )
-        for name, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD
+        for name, default in defaults.items()
     }  # fmt: skip
 
 
 #: `read_schema`, which reads each of them once.
 schema: Callable[[Any], dict[str, Entry]] = cache(read_schema)
-
-
-def declaration(cls: Any, variable: str, name: str) -> Any:
-    """Return a field's entry in a class variable such as `bounds`, of the class or of its bases."""
-    tables = (vars(c).get(variable, {}) for c in cls.__mro__)
-    return next((table[name] for table in tables if name in table), ())
 
 
 def check_fields(instance: Any, where: str = "") -> None:

@@ -15,7 +15,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from hashlib import sha256
 from importlib.resources import files
 from itertools import chain, product
@@ -45,7 +45,7 @@ from fedref.boundary.values import (
 from fedref.lab.datasets import manifest
 from fedref.lab.datasets.registry import SOURCES
 from fedref.lab.datasets.rules import RULES, parameters_of
-from fedref.lab.datasets.sources import IN_MEMORY, is_in_memory, parse_name, usual_split
+from fedref.lab.datasets.sources import is_in_memory, parse_name, usual_split
 from fedref.lab.experiments import names
 from fedref.models import FROM_DATA, Model
 from fedref.sampling import Sampling
@@ -160,15 +160,21 @@ def setting_entries() -> dict[str, Entry]:
     }
 
 
-# ---- every source is a list of keys and values ---------------------------------------------------
+# ---- a source becomes assignments: path → value --------------------------------------------------
 
 
-def has_axes(value: Any) -> bool:
-    """Return whether a value is an array or a tensor; an object that answers nothing is none."""
-    try:
-        return bool(getattr(value, "ndim", 0))
-    except Exception:
-        return False
+def assignments(source: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return path → value of all that a source gives; refuse a path that is given twice."""
+    spellings, values = dict[str, str](), dict[str, Any]()
+    for spelling, value in chain(*(leaves(str(key), value) for key, value in source)):
+        path = path_of(spelling)
+        for other in (path, EXCLUSIVE.get(path, path)):
+            if spellings.get(other, spelling) != spelling:
+                both = f"both {spellings[other]} and {spelling} are given"
+                raise ConfigError(f"{both}, expected one of them")
+        values.pop(path, None)  # the last one is assigned last
+        spellings[path], values[path] = spelling, value
+    return values
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -176,59 +182,59 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
     Values have TOML's types, but for data, classes, functions and objects.
     """
-    head = key.partition(".")[0]
-    if key == "data" and has_axes(value) and not is_in_memory(value):
-        raise ConfigError(f"data is a {type(value).__name__}, expected a name, a path, {IN_MEMORY}")
-    is_table = isinstance(value, Mapping) and ("name" in value or not is_in_memory(value))
-    if key == "data" and is_table and any(map(has_axes, value.values())):
-        is_table = "name" in value  # arrays that are not all there
-    if canonical_key(key) == "algorithms":
+    if path_of(key) == "algorithms":
         yield from leaves_of_algorithms(key, value)
-    elif is_table and (head == "sweep" or key in NAME_KEYS):
+    elif isinstance(value, Mapping) and is_table(key, value):
         for name, item in value.items():
             yield from leaves(f"{key}.{name}", item)
     elif value is not None:
-        yield key, [value] if key == "seed" else value if is_in_memory(value) else plain(value)
+        is_data = key in ("data", "data.name")
+        yield key, [value] if key == "seed" else value if is_data else plain(value)
+
+
+def is_table(key: str, value: Table) -> bool:
+    """Return whether a table holds values by their keys; data may be a table of arrays."""
+    if key == "data" and "name" not in value:
+        arrays = (x for x in value.values() if hasattr(type(x), "ndim") and x.ndim)
+        return not is_in_memory(value) and not any(True for _ in arrays)
+    return key in NAME_KEYS or key.partition(".")[0] == "sweep"
 
 
 def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
-    """Yield which algorithms are wanted, by their labels, and then their values.
+    """Yield the values of the algorithms that are wanted, then which they are, by their labels.
 
     wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
     """
     if isinstance(wanted, Mapping):
-        pairs = [(k, {"algorithm": x} if is_named(x) else x) for k, x in wanted.items()]
+        pairs = [(str(k), {"algorithm": x} if is_named(x) else x) for k, x in wanted.items()]
     else:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
-        words = [*chain(*(ALGORITHMS if one == "all" else [one] for one in words))]
+        words = [*chain(*(ALGORITHMS if isinstance(x, str) and x == "all" else [x] for x in words))]
         places = [names.importable_name(x) for x in words]
         labels = [place.rpartition(":")[2].rpartition(".")[2] for place in places]
         pairs = [
             (place if ":" in place and labels.count(label) > 1 else label, x)
             for label, place, x in zip(labels, places, words)
         ]
-    chosen, values = dict[str, Any](), list[tuple[str, Any]]()
+    chosen = dict[str, Any]()
     for label, one in pairs:
         if isinstance(one, Algorithm):
-            one = {"algorithm": type(one), **values_of(one)}
+            one = table_of(one)
         if isinstance(one, Mapping):
-            values += (
-                (f"algorithms.{label}.{name}", x) for name, x in one.items() if name != "algorithm"
-            )
+            for name in one.keys() - {"algorithm"}:
+                yield from leaves(f"algorithms.{label}.{name}", one[name])
             one = {"algorithm": one.get("algorithm", label)}
         elif not is_named(one):
             where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
             expected = "a table, or an algorithm's name, class or object"
             raise ConfigError(f"{where} is {quote(one)}, expected {expected}")
-        chosen[str(label)] = one
+        chosen[label] = one
     if len(chosen) < len({quote(one) for _, one in pairs}):
         raise ConfigError(
             "two algorithms have the same label, expected different ones, as in "
             "[algorithms.LABEL] or algorithms={LABEL: ...}"
         )
     yield key, chosen
-    for place, value in values:
-        yield from leaves(place, value)
 
 
 def is_named(thing: Any) -> bool:
@@ -236,7 +242,7 @@ def is_named(thing: Any) -> bool:
     return isinstance(thing, str) or callable(thing)
 
 
-def canonical_key(key: str) -> str:
+def path_of(key: str) -> str:
     """Return a key as all others are spelled: with underscores; but that of a sweep with dashes."""
     head, _, rest = key.partition(".")
     if head == "sweep" and rest:
@@ -252,67 +258,66 @@ def spell_key(key: str, mark: str = "-") -> str:
     return label + re.sub("[-_]", mark, name if label else key)
 
 
-# ---- assignments ---------------------------------------------------------------------------------
+# ---- assignments replace values of the tree ------------------------------------------------------
 
 
-def experiment_of(*groups: Iterable[tuple[str, Any]]) -> Experiment:
-    """Make an experiment of the (key, value) that are assigned, one group after the other.
+def experiment_of(*sources: Iterable[tuple[Any, Any]], on: Experiment | None = None) -> Experiment:
+    """Make an experiment of the (key, value) that are assigned, one source after the other.
 
-    In a group, the names of things come first: they say which other keys there are. A file without
-    algorithms has values for those that are named beside it.
+    Of a source, the names of things come first: they say which other keys there are. A file without
+    algorithms has values for those that are named beside it. on : an experiment to begin with.
     """
-    table: dict[str, Any] = {head: {} for head in TABLES}
-    assignments = list[dict[str, Any]]()
-    for group in groups:
-        spellings, values = dict[str, str](), dict[str, Any]()
-        for spelling, value in chain(*(leaves(str(key), value) for key, value in group)):
-            key = canonical_key(spelling)
-            for other in (key, EXCLUSIVE.get(key, key)):
-                if spellings.get(other, spelling) != spelling:
-                    both = f"both {spellings[other]} and {spelling} are given"
-                    raise ConfigError(f"{both}, expected one of them")
-            values.pop(key, None)  # the last one is assigned last
-            spellings[key], values[key] = spelling, value
-        assignments.append(values)
-    named = (values["algorithms"] for values in assignments if "algorithms" in values)
-    assign(table, "algorithms", next(named, {}))
-    for values in assignments:
-        for key in sorted(values, key=lambda key: key not in ALIASES.values()):
-            assign(table, key, values[key])
-    return complete(table)
+    tree: dict[str, Any] = tree_of(on) if on else {head: {} for head in TABLES}
+    groups = [assignments(source) for source in sources]
+    named = (values["algorithms"] for values in groups if "algorithms" in values)
+    assign(tree, "algorithms", next(named, tree["algorithms"]))
+    for values in groups:
+        for path in sorted(values, key=lambda path: path not in ALIASES.values()):
+            assign(tree, path, values[path])
+    return complete(tree)
 
 
-def assign(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set one value in the table of an experiment."""
-    head, _, rest = key.partition(".")
-    label, _, name = rest.rpartition(".")
-    if key == "algorithms":
-        before = table[key]
-        table[key] = {
+def tree_of(experiment: Experiment) -> dict[str, Any]:
+    """Return all values of an experiment, each at its path."""
+    tree = {key: x for key, x in values_of(experiment).items() if x is not None}
+    tree |= {head: dict(tree[head]) for head in TABLES}
+    return tree | {"algorithms": {k: table_of(x) for k, x in experiment.algorithms.items()}}
+
+
+def table_of(algorithm: AnyAlgorithm) -> dict[str, Any]:
+    """Return [algorithms.LABEL] of an algorithm."""
+    return {"algorithm": type(algorithm), **values_of(algorithm)}
+
+
+def assign(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Replace one value of an experiment, or a hyperparameter of all algorithms that have it."""
+    head, _, rest = path.partition(".")
+    if path == "algorithms":
+        before = tree[path]
+        tree[path] = {
             label: one if isinstance(one, Mapping) else before.get(one) or {"algorithm": one}
             for label, one in value.items()
         }
     elif head in NAME_KEYS:
-        table[head] = with_values(head, table[head], {rest: value})
+        tree[head] = with_values(head, tree[head], {rest: value})
     elif head == "sweep" and rest:
-        table[head][rest] = value
-    elif head == "algorithms" and label in table[head]:
-        table[head][label][name] = value
-    elif (one := label_of(key, table)) is not None:
-        table["algorithms"][one][key.rpartition(".")[2]] = value
-    elif key not in schema(Experiment):
-        for values in tables_with(key, table):
-            values[key] = one_number(key, value)
+        tree[head][rest] = value
+    elif (label := label_of(path, tree)) is not None:
+        tree["algorithms"][label][path.rpartition(".")[2]] = value
+    elif path not in schema(Experiment):
+        for values in tables_with(path, tree):
+            values[path] = one_number(path, value)
     else:
-        table.pop(EXCLUSIVE.get(key, ""), None)
-        is_word = key == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
-        table[key] = seeds_of(str(value)) if is_word else one_number(key, value)
+        tree.pop(EXCLUSIVE.get(path, ""), None)
+        is_word = path == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
+        tree[path] = seeds_of(str(value)) if is_word else one_number(path, value)
 
 
-def label_of(key: str, table: Table) -> str | None:
-    """Return the label of LABEL.KEY, whose dashes have become underscores."""
-    label = key.rpartition(".")[0]
-    return next((one for one in table["algorithms"] if spell_key(one, "_") == label), None)
+def label_of(path: str, tree: Table) -> str | None:
+    """Return the label of algorithms.LABEL.KEY, or of LABEL.KEY, whose dashes have become underscores."""
+    label = path.rpartition(".")[0]
+    known = {f"algorithms.{one}": one for one in tree["algorithms"]}
+    return (known | {spell_key(one, "_"): one for one in tree["algorithms"]}).get(label)
 
 
 def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
@@ -481,15 +486,14 @@ def naming(where: Any) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a TOML file; a ConfigError names it."""
-    with naming(path):
-        try:
-            with open(path, "rb", opener=open_regular_only) as file:
-                return tomllib.load(file)
-        except OSError as error:
-            raise ConfigError(f"cannot be read ({error.strerror}), expected a TOML file") from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"is not TOML ({error})") from None
+    """Read a TOML file."""
+    try:
+        with open(path, "rb", opener=open_regular_only) as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}), expected a TOML file") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"is not TOML ({error})") from None
 
 
 def read_experiment(directory: Path, code: bool = True) -> Experiment:
@@ -516,54 +520,52 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     Algorithms in its place are those of the built-in one.
     """
     settings = [(key, value) for key, value in settings if value is not None]
-    given = dict(settings)
-    if (
-        callable(what)
-        or isinstance(what, list | Algorithm)
-        or (isinstance(what, str) and what in ALGORITHMS)
-    ):
+    given, on = dict(settings), None
+    data, rule = given.get("data"), given.get("split")
+    is_name = isinstance(what, str) and what in ALGORITHMS
+    if is_name or callable(what) or isinstance(what, list | Algorithm):
         what, settings = None, [("what", what), *settings]
-    if isinstance(rule := given.get("split"), str) and rule.endswith(".json"):
-        given["data"] = data_of_manifest(rule, given.get("data"))
-    if isinstance(what, Experiment):
-        base = values_of(what)
-    elif isinstance(what, Mapping):
-        base = dict(what)
-    elif what is None:
-        base = built_in_table(given.get("data"))
-    elif isinstance(what, str | Path):
-        base = {"name": Path(what).stem, **read(Path(what))}
-    else:
-        raise ConfigError(
-            f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
-        )
+    if isinstance(rule, str) and rule.endswith(".json"):
+        data = data_of_manifest(rule, data)
     with naming(what if isinstance(what, str | Path) else ""):
-        experiment = experiment_of(base.items(), [*settings, ("data", given.get("data"))])
+        if isinstance(what, Experiment):
+            on, table = what, {}
+        elif isinstance(what, Mapping):
+            table = dict(what)
+        elif what is None:
+            table = built_in_table(data)
+        elif isinstance(what, str | Path):
+            table = {"name": Path(what).stem, **read(Path(what))}
+        else:
+            raise ConfigError(
+                f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
+            )
+        experiment = experiment_of(table.items(), [*settings, ("data", data)], on=on)
     refuse_two_meanings(experiment, settings)
     return experiment
 
 
 def refuse_two_meanings(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> None:
     """Refuse a setting of all algorithms, as --alpha, that two of them understand differently."""
-    for key, value in chain(*(leaves(str(key), value) for key, value in settings)):
-        name = spell_key(canonical_key(key).removeprefix("sweep."), "_")
-        algorithms = experiment.algorithms.items()
-        kinds = {label: type(one) for label, one in algorithms if name in used_entries(type(one))}
-        meanings = {meaning_of(name, kind) for kind in kinds.values()} - {None}
-        if name in schema(Experiment) or len(meanings) < 2:
-            continue
-        swept = "sweep." if key.startswith("sweep.") else ""
-        word = json.dumps(value, separators=(",", ":"))
-        words = [quote_word(f"{swept}{label}.{with_dashes(name)}={word}") for label in kinds]
-        raise ConfigError(
-            f"{with_dashes(name)} means different things to {', '.join(kinds)}; expected it for those that "
-            f"you mean: --set {' --set '.join(words)}"
-        )
+    for key, value in assignments(settings).items():
+        name = spell_key(key.removeprefix("sweep."), "_")
+        kinds = {
+            label: type(one) for label, one in experiment.algorithms.items()
+            if name in MEANINGS and name in used_entries(type(one))
+        }  # fmt: skip
+        if len({meaning_of(name, cls) for cls in kinds.values()} - {None}) > 1:
+            swept = "sweep." if key.startswith("sweep.") else ""
+            word = json.dumps(value, separators=(",", ":"))
+            words = [quote_word(f"{swept}{label}.{with_dashes(name)}={word}") for label in kinds]
+            raise ConfigError(
+                f"{with_dashes(name)} means different things to {', '.join(kinds)}; expected it for those "
+                f"that you mean: --set {' --set '.join(words)}"
+            )
 
 
 def meaning_of(name: str, cls: type[Any]) -> str | None:
     """Return what a hyperparameter is to a built-in algorithm; None to one's own, whose author knows it."""
-    for one, meaning in MEANINGS.get(name, {}).items():
+    for one, meaning in MEANINGS[name].items():
         if issubclass(cls, ALGORITHMS[one]):
             return meaning
     built_in = any(name in schema(base) for base in cls.__mro__ if base in ALGORITHMS.values())
@@ -603,14 +605,11 @@ def toml_text(experiment: Experiment) -> str:
         kept = isinstance(value, bool | int | float | str | list | dict)
         return value if kept and not is_in_memory(value) else names.importable_name(value)
 
-    document = values_of(experiment)
+    document = tree_of(experiment)
     if isinstance(model := experiment.model["name"], Model):
         document["model"] = {"name": model, **values_of(model), **dict.fromkeys(FROM_DATA)}
     document |= {head: table(document[head]) for head in NAME_KEYS}
-    document["algorithms"] = {
-        label: table({"algorithm": algorithm, **values_of(algorithm)})
-        for label, algorithm in experiment.algorithms.items()
-    }
+    document["algorithms"] = {k: table(one) for k, one in document["algorithms"].items()}
     document["sweep"] = plain(experiment.sweep) or None
     try:
         return tomli_w.dumps(table(document))
@@ -637,7 +636,7 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
     if not experiment.sweep:
         return experiment
     with naming(f"sweep {quote(point)}"):
-        return experiment_of((values_of(experiment) | {"sweep": None}).items(), point.items())
+        return experiment_of(point.items(), on=replace(experiment, sweep={}))
 
 
 def depends_on(label: str, algorithm: AnyAlgorithm, key: str, labels: Iterable[str]) -> bool:

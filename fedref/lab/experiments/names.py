@@ -59,13 +59,10 @@ def import_name(kind: str, name: str) -> Any:
 
 def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
-    known, base, place = KINDS[kind]
-    thing = name
-    if kind == "algorithm" and not inspect.isclass(name):
-        text = name if isinstance(name, str) else getattr(name, "__name__", "")
-        place = getattr(name, "__module__", text.partition(":")[0])
-        if place in SPECIFIED:
-            return generator_of_spec.specified_class(text.removeprefix(f"{place}:"))
+    (known, base, place), thing = KINDS[kind], name
+    module, _, function = importable_name(name).partition(":")
+    if kind == "algorithm" and module in SPECIFIED:
+        return generator_of_spec.specified_class(function)
     if not (callable(name) or torch_model.is_module(name)):
         text = Entry("name", str).check(name, kind)
         thing = known.get(text) or import_name(kind, text)
@@ -115,13 +112,15 @@ def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
 
     They have the names and the values, and do nothing: a run is read without its code.
     """
-    algorithms = {
-        label: with_stand_in(values, "algorithm", Algorithm)
-        for label, values in table.get("algorithms", {}).items()
+    return {
+        **table,
+        "data": with_stand_in(table.get("data", {}), "name"),
+        "model": with_stand_in(table.get("model", {}), "name", Model),
+        "algorithms": {
+            label: with_stand_in(one, "algorithm", Algorithm)
+            for label, one in table.get("algorithms", {}).items()
+        },
     }
-    data, model = table.get("data", {}), table.get("model", {})
-    more = {"data": with_stand_in(data, "name"), "model": with_stand_in(model, "name", Model)}
-    return {**table, "algorithms": algorithms, **more}
 
 
 def with_stand_in(table: Mapping[str, Any], key: str, base: Any = None) -> dict[str, Any]:
