@@ -16,7 +16,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import inf
@@ -102,8 +102,9 @@ class Entry(NamedTuple):
 
     def describe(self) -> str:
         """Return what the value means, and its default."""
-        known = self.default not in (None, MISSING)
-        return self.meaning + (f" (default {str(plain(self.default)).lower()})" if known else "")
+        form = f"{self.default:g}" if isinstance(self.default, float) else plain(self.default)
+        usual = self.default is not False and self.default not in (None, MISSING, (), "")
+        return self.meaning + (f" (default {str(form).lower()})" if usual else "")
 
 
 def convert(kind: Any, value: Any) -> Any:
@@ -147,7 +148,8 @@ def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry
 MEANING = r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\s*\Z)"
 
 
-def read_schema(of: Any) -> dict[str, Entry]:
+@cache
+def schema(of: Any) -> dict[str, Entry]:
     """Return what the fields of a dataclass, or the parameters of a function, may be."""
     hints, bases = typing.get_type_hints(of, include_extras=True), getattr(of, "__mro__", [of])
     meanings = dict[str, str]()
@@ -174,10 +176,6 @@ def read_schema(of: Any) -> dict[str, Entry]:
         )
         for name, default in defaults.items()
     }  # fmt: skip
-
-
-#: `read_schema`, which reads each of them once.
-schema: Callable[[Any], dict[str, Entry]] = cache(read_schema)
 
 
 def check_fields(instance: Any, where: str = "") -> None:
@@ -237,10 +235,9 @@ def quote(value: Any) -> str:
     """Return a value as text for messages, also if its `__repr__` raises."""
     try:
         return printable(repr(value))
-    except ValueError:  # Python refuses to write such integers
-        return "a number of thousands of digits"
-    except Exception:
-        return f"a {type(value).__name__}"
+    except Exception as error:  # ValueError: Python refuses to write such integers
+        is_huge = isinstance(error, ValueError)
+        return "a number of thousands of digits" if is_huge else f"a {type(value).__name__}"
 
 
 def plain(value: Any) -> Any:

@@ -124,6 +124,7 @@ def mistaken(algorithm: str, name: str) -> Callable[..., Iterator[Any]]:
         raise ConfigError(unknown("mistake", name, MISTAKES))
     generator: Callable[..., Iterator[Any]] = build_judge(name).RUNS[algorithm][1]
     generator.__module__, generator.__name__ = "fedref.judge", f"{algorithm} with {name}"
+    generator.__qualname__ = generator.__name__
     return generator
 
 

@@ -1,5 +1,6 @@
 """Words of a command line: one rule for whole numbers and for seeds, whoever asks."""
 
+import numpy as np
 import pytest
 
 import fedref
@@ -53,6 +54,13 @@ class Odd:
 def test_an_object_that_answers_nothing_is_refused_in_one_line(key):
     with pytest.raises(ConfigError, match=r" is an? Odd, expected "):
         fedref.run(**{"what": "fedavg", key: Odd()})
+
+
+def test_an_array_is_no_algorithm():
+    with pytest.raises(
+        ConfigError, match=r"algorithm is array\(\[0., 0.\]\), expected a table, or"
+    ):
+        fedref.run(algorithm=np.zeros(2))
 
 
 def test_an_error_whose_text_cannot_be_made_has_its_type():

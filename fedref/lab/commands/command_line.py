@@ -56,6 +56,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
+    def _get_value(self, action: Any, word: str) -> Any:
+        """Return the value of a word; argparse would put its own sentence in the place of ours."""
+        return word if action.type is None or word is argparse.SUPPRESS else action.type(word)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; refuse an unknown option, and suggest the closest one that this command has."""
         parsed, rest = super().parse_known_args(args, namespace)
@@ -105,39 +109,32 @@ def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -
         if command.rpartition(" ")[0] == name
     }
     if rest and rest[0] not in ("-h", "--help"):
-        raise ConfigError(
-            f"{unknown('command', rest[0], [x for x in below if x[0] != '-'])} (see `{prog} --help`)"
-        )
+        known = [x for x in below if x[0] != "-"]
+        raise ConfigError(f"{unknown('command', rest[0], known)} (see `{prog} --help`)")
     text = import_module(module).__doc__ or "" if module else description
     about, _, more = text.partition("\n\n")
-    return partial(
-        print, f"usage: {prog} COMMAND ...", fill(" ".join(about.split()), HELP_WIDTH),
-        "\n".join([
-            f"commands (`{prog} COMMAND --help` explains one)",
-            *(f"  {command:<13}{text}" for command, text in below.items()),
-        ]),
-        *filter(None, [more.rstrip()]), sep="\n\n",
-    )  # fmt: skip
+    lines = [f"commands (`{prog} COMMAND --help` explains one)"]
+    lines += [f"  {command:<13}{what}" for command, what in below.items()]
+    parts = [fill(" ".join(about.split()), HELP_WIDTH), "\n".join(lines), more.rstrip()]
+    return partial(print, f"usage: {prog} COMMAND ...", *filter(None, parts), sep="\n\n")
 
 
 def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Callable[[], Any]:
     """Return the call of a function with the arguments that these words give."""
-    parser, entries = Parser(prog), dict[str, Entry]()
+    parser, bundles = Parser(prog), dict[str, Any]()
     describe(parser, function)
-    parameters, known = inspect.signature(function).parameters, schema(function)
-    bundles: dict[str, Any] = {
-        x.name: type(x.default) for x in known.values() if is_dataclass(x.default)
-    }
-    for name, entry in known.items():
+    parameters = inspect.signature(function).parameters
+    for name, entry in schema(function).items():
+        if is_dataclass(entry.default):
+            bundles[name] = type(entry.default)
         for one in schema(bundles[name]).values() if name in bundles else [entry]:
-            entries[one.name] = add_parameter(parser, one, parameters[name].kind)
+            add_parameter(parser, one, parameters[name].kind)
     for title, settings in getattr(function, "settings", {}).items():
         group = parser.add_argument_group(title)
         for entry in settings:  # as text: its algorithm checks it
             text = Entry(entry.name, str, None, meaning=entry.describe())
-            entries[entry.name] = add_parameter(group, text, inspect.Parameter.KEYWORD_ONLY)
-    given = vars(parser.parse_args(words))
-    values = {name: read_words(entries[name], word) for name, word in given.items()}
+            add_parameter(group, text, inspect.Parameter.KEYWORD_ONLY)
+    values = vars(parser.parse_args(words))
     for name, cls in bundles.items():
         values[name] = cls(**{key: values.pop(key) for key in schema(cls) if key in values})
     first = [n for n, p in parameters.items() if p.kind is p.VAR_POSITIONAL]
@@ -153,42 +150,30 @@ def describe(parser: Parser, function: Callable[..., Any]) -> None:
     parser.epilog = "\n\n".join(filter(None, [*(t.rstrip() for t in further[1:]), more])) or None
 
 
-def add_parameter(parser: Any, entry: Entry, kind: Any) -> Entry:
-    """Add one parameter to a parser or to a group of one; return it with the name that messages have."""
-    usual = entry.default not in (None, MISSING, (), False, "")
-    form = f"{entry.default:g}" if isinstance(entry.default, float) else entry.default
+def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
+    """Add one parameter to a parser, or to a group of one."""
     meaning = entry.meaning or COMMON.get(entry.name, "")
     meaning += f" [{', '.join(entry.words)}]" if entry.words else ""
-    meaning += f" (default {form})" if usual else ""
-    how: dict[str, Any] = {"help": meaning.replace("%", "%%")}
+    text = entry._replace(meaning=meaning).describe()
+    how: dict[str, Any] = {"help": text.replace("%", "%%")}
     options = [*SHORT.get(entry.name, ()), f"--{with_dashes(entry.name)}"]
     if entry.kind is bool:
         parser.add_argument(*options, action="store_true", **how)
-        return entry
+        return
+    is_option = kind is inspect.Parameter.KEYWORD_ONLY
+    one = entry._replace(name=options[-1] if is_option else entry.name, many=False)
     how |= {"metavar": FORMS.get(entry.name) or FORMS[entry.kind], "default": argparse.SUPPRESS}
-    if kind is inspect.Parameter.KEYWORD_ONLY:
-        how |= {"required": entry.default is MISSING}
-        if entry.many:
-            how |= (
-                {"action": "extend", "nargs": "+"} if entry.name == "only" else {"action": "append"}
-            )
-        parser.add_argument(*options, **how)
-        return entry._replace(name=options[-1])
-    if kind is inspect.Parameter.VAR_POSITIONAL:
-        entry, how = entry._replace(many=True), how | {"nargs": "*", "default": []}
+    how |= {"type": lambda word: one.check(one.parse(word))}
+    if is_option:
+        several = (
+            {"nargs": "+", "action": "extend"} if entry.name == "only" else {"action": "append"}
+        )
+        how |= {"required": entry.default is MISSING, **(several if entry.many else {})}
+    elif kind is inspect.Parameter.VAR_POSITIONAL:
+        how |= {"nargs": "*", "default": []}
     elif entry.default is not MISSING:
         how["nargs"] = "?"
-    parser.add_argument(entry.name, **how)
-    return entry
-
-
-def read_words(entry: Entry, given: Any) -> Any:
-    """Return the value that a word has, or the values that several have; ConfigError if one is wrong."""
-    if entry.kind is bool:
-        return given
-    one = entry._replace(many=False)
-    values = [one.check(one.parse(word)) for word in (given if entry.many else [given])]
-    return values if entry.many else values[0]
+    parser.add_argument(*(options if is_option else [entry.name]), **how)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -1,12 +1,14 @@
-"""An experiment: everything that the numbers of a run depend on. It is a list of assignments.
-
-The usual values, a TOML file, flags, `--set`, Python's arguments and a point of a sweep are assignments of
-a value to a key. `leaves` brings each to one form, and `assign` makes them one after the other:
+"""An experiment: everything that the numbers of a run depend on. It is one tree, and a key is a path in it.
 
     rounds               one of the experiment's own values
     data.name            a value in a table; data, split and model alone are their names
-    apfl.mu              a hyperparameter of one algorithm; or algorithms.apfl.mu
+    algorithms.apfl.mu   a hyperparameter of one algorithm; or apfl.mu
     mu                   the same hyperparameter in every algorithm that has it
+
+A TOML file, flags, `--set`, Python's arguments and a point of a sweep are assignments of values to paths
+(`assignments`), which replace those of the tree one after the other (`assign`), and the tree becomes an
+Experiment once (`complete`). A leaf's type, range, words, default and meaning stand where its class
+declares it, and nowhere else: `fedref.boundary.values.schema` reads them, for keys as for flags.
 """
 
 import inspect
@@ -137,10 +139,9 @@ class Experiment:
                 )
         for key, values in self.sweep.items():
             if key in ("name", "algorithm", "algorithms", "seed", "seeds"):
-                how = (
-                    " (the key seeds takes several seeds without a sweep)" if "seed" in key else ""
-                )
-                raise ConfigError(f"sweep {key}: cannot be swept{how}")
+                how = "the key seeds takes several seeds without a sweep"
+                why = f" ({how})" if "seed" in key else ""
+                raise ConfigError(f"sweep {key}: cannot be swept{why}")
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
         self.plan_of(USUAL_COHORT)  # checks its own values
@@ -154,10 +155,8 @@ class Experiment:
 
 def setting_entries() -> dict[str, Entry]:
     """Return every key of an experiment that is no table: its own, and hyperparameters."""
-    entries = {name: entry for name, entry in schema(Experiment).items() if name not in TABLES}
-    return entries | {
-        name: Entry(name, str, None, meaning=m) for name, m in HYPERPARAMETERS.items()
-    }
+    own = {name: entry for name, entry in schema(Experiment).items() if name not in TABLES}
+    return own | {k: Entry(k, str, None, meaning=text) for k, text in HYPERPARAMETERS.items()}
 
 
 # ---- a source becomes assignments: path → value --------------------------------------------------
@@ -195,8 +194,8 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def is_table(key: str, value: Table) -> bool:
     """Return whether a table holds values by their keys; data may be a table of arrays."""
     if key == "data" and "name" not in value:
-        arrays = (x for x in value.values() if hasattr(type(x), "ndim") and x.ndim)
-        return not is_in_memory(value) and not any(True for _ in arrays)
+        has_arrays = any(hasattr(type(x), "ndim") and x.ndim for x in value.values())
+        return not (has_arrays or is_in_memory(value))
     return key in NAME_KEYS or key.partition(".")[0] == "sweep"
 
 
@@ -221,8 +220,8 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(one, Algorithm):
             one = table_of(one)
         if isinstance(one, Mapping):
-            for name in one.keys() - {"algorithm"}:
-                yield from leaves(f"algorithms.{label}.{name}", one[name])
+            for name, x in one.items():
+                yield from leaves(f"algorithms.{label}.{name}", x)
             one = {"algorithm": one.get("algorithm", label)}
         elif not is_named(one):
             where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
@@ -243,19 +242,15 @@ def is_named(thing: Any) -> bool:
 
 
 def path_of(key: str) -> str:
-    """Return a key as all others are spelled: with underscores; but that of a sweep with dashes."""
-    head, _, rest = key.partition(".")
-    if head == "sweep" and rest:
-        return f"{head}.{spell_key(rest)}"
-    key = spell_key(key, "_")
-    return ALIASES.get(key, key)
+    """Return the path of a key, spelled with underscores."""
+    path = spell_key(key, "_")
+    return ALIASES.get(path, path)
 
 
 def spell_key(key: str, mark: str = "-") -> str:
     """Spell a key with one mark between words, but not the label in algorithms.LABEL.KEY."""
-    head, _, name = key.rpartition(".")
-    label = f"{head}." if head.startswith("algorithms.") else ""
-    return label + re.sub("[-_]", mark, name if label else key)
+    label = re.match(r"(sweep[.])?algorithms[.].*[.]|", key)[0]  # type: ignore[index]
+    return label + re.sub("[-_]", mark, key.removeprefix(label))
 
 
 # ---- assignments replace values of the tree ------------------------------------------------------
@@ -301,23 +296,14 @@ def assign(tree: dict[str, Any], path: str, value: Any) -> None:
     elif head in NAME_KEYS:
         tree[head] = with_values(head, tree[head], {rest: value})
     elif head == "sweep" and rest:
-        tree[head][rest] = value
-    elif (label := label_of(path, tree)) is not None:
-        tree["algorithms"][label][path.rpartition(".")[2]] = value
-    elif path not in schema(Experiment):
-        for values in tables_with(path, tree):
-            values[path] = one_number(path, value)
-    else:
+        tree[head][spell_key(rest)] = value
+    elif path in schema(Experiment):
         tree.pop(EXCLUSIVE.get(path, ""), None)
         is_word = path == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
         tree[path] = seeds_of(str(value)) if is_word else one_number(path, value)
-
-
-def label_of(path: str, tree: Table) -> str | None:
-    """Return the label of algorithms.LABEL.KEY, or of LABEL.KEY, whose dashes have become underscores."""
-    label = path.rpartition(".")[0]
-    known = {f"algorithms.{one}": one for one in tree["algorithms"]}
-    return (known | {spell_key(one, "_"): one for one in tree["algorithms"]}).get(label)
+    else:
+        for values in tables_with(path, tree):
+            values[path.rpartition(".")[2]] = value if "." in path else one_number(path, value)
 
 
 def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
@@ -335,29 +321,33 @@ def require_algorithms(table: Table) -> None:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
 
 
-def tables_with(key: str, table: Table) -> list[dict[str, Any]]:
-    """Return the tables of the algorithms that have a hyperparameter; refuse a key that nothing has."""
+def tables_with(path: str, tree: Table) -> list[dict[str, Any]]:
+    """Return the tables of the algorithm that a path names, or of all that have it as a hyperparameter."""
+    require_algorithms(tree)
+    algorithms, where = tree["algorithms"], path.rpartition(".")[0]
+    for label, table in algorithms.items():
+        if where in (f"algorithms.{label}", spell_key(label, "_")):
+            return [table]
     entries = {
-        label: used_entries(names.find_class("algorithm", one["algorithm"]))
-        for label, one in table["algorithms"].items()
+        label: used_entries(names.find_class("algorithm", table["algorithm"]))
+        for label, table in algorithms.items()
     }
-    require_algorithms(table)
-    if having := [table["algorithms"][label] for label, known in entries.items() if key in known]:
+    if having := [algorithms[label] for label, known in entries.items() if path in known]:
         return having
     taken = {with_dashes(name) for known in entries.values() for name in known}
-    if key in HYPERPARAMETERS:
-        takes = f"takes {with_dashes(key)}; they take {', '.join(sorted(taken))}"
+    if path in HYPERPARAMETERS:
+        takes = f"takes {with_dashes(path)}; they take {', '.join(sorted(taken))}"
         raise ConfigError(f"no algorithm of this run {takes}")
-    head, _, rest = key.partition(".")
+    head, _, rest = path.partition(".")
     if rest and head not in TABLES:
         words = {*map(spell_key, TABLES), *entries}
         raise ConfigError(unknown("table or algorithm of this run", spell_key(head), words))
     if head == "algorithms" and rest.partition(".")[0] not in entries:
         raise ConfigError(unknown("algorithm of this run", rest.partition(".")[0], entries))
     tables = {f"algorithms.{label}": known for label, known in entries.items()}
-    below = {f"{head}.{k}" for head, x in {**tables, **named_tables(table)}.items() for k in x}
+    below = {f"{head}.{k}" for head, x in {**tables, **named_tables(tree)}.items() for k in x}
     known = {spell_key(name) for name in {*schema(Experiment), *HYPERPARAMETERS, *below}}
-    raise ConfigError(unknown("key", spell_key(key), known | taken))
+    raise ConfigError(unknown("key", spell_key(path), known | taken))
 
 
 def used_entries(algorithm: type[Any]) -> dict[str, Entry]:
@@ -401,8 +391,8 @@ def complete(table: dict[str, Any]) -> Experiment:
 
 def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
     """Make the algorithm of [algorithms.LABEL]; refuse a value for a key that it does not use."""
-    values = {key: value for key, value in table.items() if key != "algorithm"}
-    cls = names.find_class("algorithm", table["algorithm"])
+    values = dict(table)
+    cls = names.find_class("algorithm", values.pop("algorithm"))
     algorithm: AnyAlgorithm = build(cls, values, f"algorithms.{label}")
     for key in algorithm.unused:
         if getattr(algorithm, key) != schema(cls)[key].default:
@@ -417,22 +407,21 @@ def named_tables(table: Table) -> dict[str, dict[str, Any]]:
     rule = {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})}
     model = {"name": USUAL_MODEL.get(name, "logistic")}
     return {
-        "data": data_table(data),
-        "split": split_table(with_values("split", rule, table["split"])),
-        "model": model_table(with_values("model", model, table["model"])),
+        "data": data_table(**data),
+        "split": split_table(**with_values("split", rule, table["split"])),
+        "model": model_table(**with_values("model", model, table["model"])),
     }
 
 
-def data_table(table: Table) -> dict[str, Any]:
+def data_table(name: Any, **rest: Any) -> dict[str, Any]:
     """Return [data] with every parameter of a named data set, or of the user's function."""
-    name, rest = table["name"], {key: value for key, value in table.items() if key != "name"}
     if is_in_memory(name):
         refuse_more("data is given as arrays", rest)
-        return dict(table)
+        return {"name": name}
     function = names.find_function(name)
     if function is None:
-        call = parse_name(Entry("data name", str).check(name), rest)
-        return dict(table) if call is None else {"name": call[0], **call[1]}
+        call = parse_name(Entry("data name", str).check(name), rest) or (name, rest)
+        return {"name": call[0], **call[1]}
     try:
         bound = inspect.signature(function).bind(**rest)
     except (TypeError, ValueError) as error:  # ValueError: a function without a signature
@@ -441,27 +430,25 @@ def data_table(table: Table) -> dict[str, Any]:
     return {"name": name, **bound.arguments}
 
 
-def split_table(table: Table) -> dict[str, Any]:
+def split_table(rule: Any, **rest: Any) -> dict[str, Any]:
     """Return [split] with every parameter of its rule; None: it depends on the data."""
-    rule, seed = Entry("rule", str).check(table["rule"], "split"), table.get("seed", 0)
-    rest = {key: value for key, value in table.items() if key not in ("rule", "seed")}
-    if rule.endswith(".json"):
-        refuse_more(f"split {rule} is a manifest", table.keys() - {"rule"})
+    if Entry("rule", str).check(rule, "split").endswith(".json"):
+        refuse_more(f"split {rule} is a manifest", rest)
         return {"rule": rule}
+    seed = rest.pop("seed", 0)
     seed = seed if seed == "run" else Entry("seed", int).check(seed, "split")
     return {"rule": rule, "seed": seed, **parameters_of(rule, rest)}
 
 
-def model_table(table: Table) -> dict[str, Any]:
+def model_table(name: Any, **rest: Any) -> dict[str, Any]:
     """Return [model] with every value that does not depend on the data."""
-    name, rest = table["name"], {key: value for key, value in table.items() if key != "name"}
     if isinstance(name, Model):
         refuse_more(f"the model is a {type(name).__name__}", rest)
-        return dict(table)
+        return {"name": name}
     cls = names.find_class("model", name)
     given = check_table(cls, rest, f"model {names.importable_name(name)}", FROM_DATA)
-    usual = {key: x.default for key, x in schema(cls).items() if x.default is not MISSING}
-    return {"name": name, **{k: x for k, x in usual.items() if k not in FROM_DATA}, **given}
+    usual = {key: x.default for key, x in schema(cls).items() if key not in FROM_DATA}
+    return {"name": name, **{k: x for k, x in usual.items() if x is not MISSING}, **given}
 
 
 def refuse_more(what: str, keys: Iterable[str]) -> None:
@@ -525,8 +512,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     is_name = isinstance(what, str) and what in ALGORITHMS
     if is_name or callable(what) or isinstance(what, list | Algorithm):
         what, settings = None, [("what", what), *settings]
-    if isinstance(rule, str) and rule.endswith(".json"):
-        data = data_of_manifest(rule, data)
+    data = data_of_manifest(rule, data)
     with naming(what if isinstance(what, str | Path) else ""):
         if isinstance(what, Experiment):
             on, table = what, {}
@@ -548,7 +534,7 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
 def refuse_two_meanings(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> None:
     """Refuse a setting of all algorithms, as --alpha, that two of them understand differently."""
     for key, value in assignments(settings).items():
-        name = spell_key(key.removeprefix("sweep."), "_")
+        name = key.removeprefix("sweep.")
         kinds = {
             label: type(one) for label, one in experiment.algorithms.items()
             if name in MEANINGS and name in used_entries(type(one))
@@ -579,8 +565,10 @@ def built_in_table(data: Any = None) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else built_in_table()
 
 
-def data_of_manifest(rule: str, data: Any) -> Any:
+def data_of_manifest(rule: Any, data: Any) -> Any:
     """Return the data that a manifest given as `split` was made of; refuse others."""
+    if not (isinstance(rule, str) and rule.endswith(".json")):
+        return data
     name = str(manifest.read(rule)["source"]["name"])
     if isinstance(data, str):
         same_file = name == Path(data).resolve().name  # a manifest has no more of a file's path

@@ -25,10 +25,14 @@ from fedref.models import MODELS, Model
 from fedref.rounds.federation import Source
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: Of each kind: what fedref knows by name, the class from which a user's own must derive, and its place.
+#: Of each kind: what fedref knows by name, the class from which a user's own must derive, and what that is.
 KINDS: Mapping[str, tuple[Mapping[str, Any], Any, str]] = {
-    "algorithm": (ALGORITHMS, Algorithm, "fedref.algorithm.Algorithm"),
-    "model": (MODELS, Model, "fedref.models.Model"),
+    "algorithm": (
+        ALGORITHMS,
+        Algorithm,
+        "an algorithm, expected a dataclass derived from fedref.algorithm.Algorithm",
+    ),
+    "model": (MODELS, Model, "a model, expected a dataclass derived from fedref.models.Model"),
 }
 #: Where generators of the specification are, right ones and those with a known mistake.
 SPECIFIED = "fedref.spec", "fedref.judge"
@@ -59,8 +63,8 @@ def import_name(kind: str, name: str) -> Any:
 
 def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
-    (known, base, place), thing = KINDS[kind], name
-    module, _, function = importable_name(name).partition(":")
+    (known, base, what), thing, shown = KINDS[kind], name, importable_name(name)
+    module, _, function = shown.partition(":")
     if kind == "algorithm" and module in SPECIFIED:
         return generator_of_spec.specified_class(function)
     if not (callable(name) or torch_model.is_module(name)):
@@ -73,14 +77,9 @@ def find_class(kind: str, name: Any) -> type[Any]:
     if kind == "algorithm" and callable(thing) and not inspect.isclass(thing):
         return generator.algorithm_of(thing)
     if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
-        raise ConfigError(
-            f"{kind} {importable_name(name)!r}: is not {'an' if kind == 'algorithm' else 'a'} {kind}, "
-            f"expected a dataclass derived from {place}, or the name of one"
-        )
+        raise ConfigError(f"{kind} {shown!r}: is not {what}, or the name of one")
     if missing := ", ".join(sorted(getattr(thing, "__abstractmethods__", ()))):
-        raise ConfigError(
-            f"{kind} {importable_name(name)} has no {missing}, which every {kind} must have"
-        )
+        raise ConfigError(f"{kind} {shown} has no {missing}, which every {kind} must have")
     return thing
 
 
@@ -114,7 +113,7 @@ def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
     """
     return {
         **table,
-        "data": with_stand_in(table.get("data", {}), "name"),
+        "data": with_stand_in(table.get("data", {}), "name", object),
         "model": with_stand_in(table.get("model", {}), "name", Model),
         "algorithms": {
             label: with_stand_in(one, "algorithm", Algorithm)
@@ -123,25 +122,19 @@ def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_stand_in(table: Mapping[str, Any], key: str, base: Any = None) -> dict[str, Any]:
-    """Return a table whose MODULE:NAME is replaced by a class, or without a base by a function."""
+def with_stand_in(table: Mapping[str, Any], key: str, base: type[Any]) -> dict[str, Any]:
+    """Return a table whose MODULE:NAME is replaced by a class that takes the table's values."""
     if not MODULE_NAME.fullmatch(str(table.get(key, ""))):
         return dict(table)
-    module, _, qualified = table[key].partition(":")
     values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
-    if base is None:
-        made: Any = lambda: None  # noqa: E731
-        kind = inspect.Parameter.KEYWORD_ONLY
-        made.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in values])
-    else:
-        inherited = getattr(base, "__dataclass_fields__", ())
-        new = [
-            (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
-            for name, value in values.items() if name not in inherited
-        ]  # fmt: skip
-        more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
-        made = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
-    made.__module__, made.__qualname__ = module, qualified
+    inherited = getattr(base, "__dataclass_fields__", ())
+    new = [
+        (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
+        for name, value in values.items() if name not in inherited
+    ]  # fmt: skip
+    more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
+    made: Any = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
+    made.__module__, _, made.__qualname__ = table[key].partition(":")
     return {**table, key: made}
 
 

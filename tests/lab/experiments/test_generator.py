@@ -361,7 +361,9 @@ def test_all_algorithms_of_the_specification_run_alike_over_ten_rounds_of_the_di
         compare_with_specification(name, {"rounds": 10, "data": {"name": "digits"}})
 
 
-def test_the_specification_is_named_by_its_functions_too():
+def test_the_specification_is_named_by_its_functions_too(here):
+    result = fedref.run(document(rounds=0), algorithm=spec.per_fedavg, out="a")
+    assert str(fedref.load_run("a", code=False)) == str(result)
     work = [experiment({**document(), "algorithms": {"a": {"algorithm": x}}}) for x in (
         spec.per_fedavg, "fedref.spec:per_fedavg")]  # fmt: skip
     assert work[0] == work[1]
