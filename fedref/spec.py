@@ -963,9 +963,8 @@ class Dual(NDArrayOperatorsMixin):
         if "out" in options:
             raise TypeError("dual numbers do not change in place: write z = z + x for z += x")
         if f not in self.rules or method != "__call__" or options:
-            raise TypeError(
-                self.no_rule(f"np.{f.__name__}" + f".{method}" * (method != "__call__"))
-            )
+            name = f.__name__ if method == "__call__" else f"{f.__name__}.{method}"
+            raise TypeError(self.no_rule(f"np.{name}"))
         return self.rules[f](*xs)
 
     def __array_function__(self, f, types, xs, options):

@@ -101,7 +101,7 @@ def in_parts(figure: re.Match[str]) -> str:
     views = "".join(
         f'<img src="{name[0]}#svgView(viewBox({x},{y},{w},{h}))" alt="a part of it" '
         f'style="aspect-ratio: {w} / {h}">'
-        for x, y, w, h in ROUNDS * bool(name)
+        for x, y, w, h in (ROUNDS if name else ())
     )
     return (
         f'<figure><div class="picture{" apart" if name else ""}" tabindex="0">{image}</div>'
@@ -157,7 +157,8 @@ def page_html(text: str, page: str) -> str:
     )
     title = html.escape(text.partition("\n")[0].removeprefix("# "))
     body = render(text)
-    return SHELL.format(title=title, links=nav, body=body + SCRIPT * ("class=slider" in body))
+    script = SCRIPT if "class=slider" in body else ""
+    return SHELL.format(title=title, links=nav, body=body + script)
 
 
 def build_site(folder: Path) -> list[Path]:

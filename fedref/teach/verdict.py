@@ -350,7 +350,8 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
     if isinstance(error, ImportError) and str(error.name).startswith("fedref"):
         first = f"an answer is written with the names of fedref.spec, not of {error.name}"
     text = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {first}"
-    return Raised((text + f" ({NONE})" * ("NoneType" in first))[:240].rstrip(": "))
+    text += f" ({NONE})" if "NoneType" in first else ""
+    return Raised(text[:240].rstrip(": "))
 
 
 # ---- how two results differ ----------------------------------------------------------------------

@@ -109,7 +109,7 @@ def conformance(
         stop = signal
         results = [result._replace(looked=False) for result in results]
         results += map(suite.not_asked, cases[len(results) :])
-    head = [f"quick: {len(cases)} of {len(every)} cases"] * quick
+    head = [f"quick: {len(cases)} of {len(every)} cases"] if quick else []
     head += say_units(cases, units, dtype)
     text = "\n".join([*head, report.report_text(results, cases, patterns)])
     print(report.report_json(results, backend, dtype, len(every)) if json else text)
