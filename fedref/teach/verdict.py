@@ -465,26 +465,27 @@ def known_mistake(exercise: Exercise, given: Sequence[Any], whole: bool = False)
 
     given : what an answer has at each moment, or if `whole` its results: of mistakes in another line.
     """
-    known = (
-        words for words, values in known_values(exercise, whole) if all(map(equal, given, values))
-    )
-    return next(known, "")
+    for words, value in known_values(exercise, whole):
+        # an edited line may raise anything
+        with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
+            if all(equal(x, value(i)) for i, x in enumerate(given)):
+                return words
+    return ""
 
 
 @cache
-def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, list[Any]]]:
-    """Return for each known mistake what to say to it, and what it gives."""
-    found = list[tuple[str, list[Any]]]()
-    for text, words in (known_lines if whole else known_answers)(exercise).items():
-        # an edited line may raise anything
-        with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
-            wrong: Any = read_answer(exercise, f"from fedref.spec import *\n{text}", "")
-            if whole:
-                values = [run(wrong.function, deepcopy(call)) for call, _ in calls_of(exercise)]
-            else:
-                values = [value_at(exercise, wrong, moment) for moment in moments_of(exercise)]
-            found.append((words, [plain(x) for x in values]))
-    return found
+def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, Callable[[int], Any]]]:
+    """Return for each known mistake what to say to it, and what it gives: most differ at the first moment."""
+
+    def value(text: str, i: int) -> Any:
+        wrong: Any = answer(text)
+        if whole:
+            return plain(run(wrong.function, deepcopy(calls_of(exercise)[i][0])))
+        return plain(value_at(exercise, wrong, moments_of(exercise)[i]))
+
+    answer = cache(lambda text: read_answer(exercise, f"from fedref.spec import *\n{text}", ""))
+    known = (known_lines if whole else known_answers)(exercise)
+    return [(words, cache(partial(value, text))) for text, words in known.items()]
 
 
 def known_lines(exercise: Exercise) -> dict[str, str]:
