@@ -16,7 +16,7 @@ def map(f: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if tree is None:
         return None
     if isinstance(tree, tuple):
-        parts = (map(f, *leaf) for leaf in zip(tree, *others, strict=True))
+        parts = [map(f, *leaf) for leaf in zip(tree, *others, strict=True)]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return f(tree, *others)
 

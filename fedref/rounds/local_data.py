@@ -88,8 +88,9 @@ class LocalData(NamedTuple):
         size = len(self.row_index) * self.X[:1].size * np.dtype(self.dtype).itemsize
         if self.codes or size > GATHER_BYTES:
             return self
-        subset = self.subset_rows(range(len(self.clients)))
-        return subset._replace(X=subset.features(subset.row_index), shift=None, scale=None)
+        X, y = self.features(self.row_index), self.y.take(self.row_index)
+        rows = np.arange(len(self.row_index))
+        return self._replace(X=X, y=y, row_index=rows, shift=None, scale=None)
 
 
 def gather(
