@@ -1,5 +1,6 @@
 """Mistakes that a backend's tools make by themselves: each is named, and its hint names the tool."""
 
+from functools import partial
 from math import ceil
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from fedref.judge import errata, verdicts
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 F = torch.nn.functional
+functional_call = torch.func.functional_call
 checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
 
 
@@ -93,7 +95,99 @@ def with_expected_batch_size(f, n, B):
     return lambda w, D: differentiate(f, w, D) * len(D["y"]) / expected
 
 
+class Normed(torch.nn.Module):
+    """A linear layer under weight_norm, W = g V/‖V‖; with g = ‖V‖ its loss is that of V itself."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+        linear = torch.nn.Linear(features, classes)
+        self.layer = torch.nn.utils.parametrizations.weight_norm(linear)
+
+    def forward(self, w, model, D):
+        features, classes = model["shapes"][0]
+        V = w[: features * classes].view(features, classes).T
+        names = "parametrizations.weight.original0", "parametrizations.weight.original1", "bias"
+        values = dict(zip(names, (V.norm(dim=1, keepdim=True), V, w[V.numel() :])))
+        z = functional_call(self.layer, values, torch.as_tensor(D["X"]))
+        each = F.cross_entropy(z, torch.as_tensor(D["y"]), reduction="none")
+        s = torch.as_tensor(D.get("s", np.ones(len(each))))
+        return s @ each / s.sum() + model["l2"] / 2 * (w @ w)
+
+
+def differentiate_normed(model, w, D):
+    """Return w as a tensor, and the gradient of the loss behind weight_norm, with its graph."""
+    w = torch.tensor(w, requires_grad=True)
+    after = Normed(*model["shapes"][0])(w, model, D)
+    return w, torch.autograd.grad(after, w, create_graph=True)[0]
+
+
+def grad(model, w, D):
+    return differentiate_normed(model, w, D)[1].detach().numpy()
+
+
+def hvp(model, w, v, D):
+    w, g = differentiate_normed(model, w, D)
+    return torch.autograd.grad(g @ torch.tensor(v), w)[0].numpy()
+
+
+class Corrected(torch.nn.Module):
+    """SCAFFOLD's client: its c_i is a buffer, renewed in place, as BatchNorm's statistics are."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(d))
+        self.register_buffer("c_i", torch.zeros(d))
+
+    def forward(self, f, c, lr, batches):
+        y = self.w.detach()
+        for D in batches:
+            y = y - lr * (differentiate(f, y, D) - self.c_i + c)
+        self.c_i += (self.w.detach() - y) / (len(batches) * lr) - c
+        return y
+
+
+def scaffold(make_buffers):
+    """A backend of SCAFFOLD's rounds. make_buffers(net) : the buffers that a client's call is given."""
+
+    def round(algorithm, model, hyper, state, data, plan):
+        server, clients = state["server"], dict(state.get("clients", {}))
+        w, c = (torch.tensor(server[name]) for name in ("w", "c"))
+        net, ends, changes = Corrected(len(w)), [], []
+        for k, rows, straggler in zip(plan["clients"], plan["rows"]["D"], plan["straggler"]):
+            if hyper["drop"] and straggler:
+                continue
+            buffers = make_buffers(net)
+            if k in clients:
+                buffers["c_i"].copy_(torch.tensor(clients[k]["c_i"]))
+            c_i = buffers["c_i"].clone()
+            own = slice(data["offsets"][k], data["offsets"][k + 1])
+            batches = [{name: data[name][own][index[index >= 0]] for name in ("X", "y")}
+                       for index in rows if (index >= 0).any()]  # fmt: skip
+            f = partial(loss, model)
+            y = functional_call(net, {"w": w, **buffers}, (f, c, hyper["lr"], batches))
+            clients[k] = {"c_i": buffers["c_i"].clone().numpy()}
+            ends.append(y - w)
+            changes.append(buffers["c_i"] - c_i)
+        w = w + hyper["server_lr"] * sum(ends) / len(ends)
+        c = c + sum(changes) / (len(data["offsets"]) - 1)
+        return {"server": {"w": w.numpy(), "c": c.numpy()}, "clients": clients}
+
+    return SimpleNamespace(round=round)
+
+
+def shared(net):
+    return dict(
+        net.named_buffers()
+    )  # what functional_call and learn2learn's clones do by themselves
+
+
+def copied(net):
+    return {name: x.clone() for name, x in Corrected(len(net.w)).named_buffers()}
+
+
 FIRST_ORDER = "first order: the inner step's graph was cut"
+HESSIAN = "H v is wrong where the gradient is right: a layer's norm counts as a constant"
+LEAK = "a client's state leaks to a new client"
 META, CLIENT = [GOLDEN["meta-fedmeta-maml-logistic-no-l2"]], [GOLDEN["client-uneven-fedavg"]]
 
 
@@ -133,6 +227,23 @@ def test_a_local_loop_as_a_tool_changes_it_is_named(tool, gradients, name):
     (result,) = report_of(fedavg(gradients), CLIENT)
     assert result.mistakes == (name,)
     assert tool in errata.MISTAKES[name].why
+
+
+def test_a_hessian_through_weight_norm_is_named_and_the_gradient_is_right():
+    cases = [GOLDEN["grad-logistic"], GOLDEN["hvp-logistic"]]
+    right, wrong = report_of(SimpleNamespace(grad=grad, hvp=hvp), cases)
+    assert right.status == verdicts.PASSED
+    assert wrong.mistakes == (HESSIAN,)
+    assert "weight_norm" in errata.MISTAKES[HESSIAN].why
+
+
+def test_buffers_that_clients_share_are_named():
+    """The buffer holds c_i here; in a network, the statistics of BatchNorm."""
+    cases = [GOLDEN["round-stragglers-scaffold"]]
+    (right,), (wrong,) = (report_of(scaffold(buffers), cases) for buffers in (copied, shared))
+    assert right.status == verdicts.PASSED
+    assert wrong.mistakes == (LEAK,)
+    assert all(tool in errata.MISTAKES[LEAK].why for tool in ("functional_call", "learn2learn"))
 
 
 def test_one_region_of_autocast_keeps_the_first_cast_of_a_weight():
