@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedref.lab.datasets import synthetic, texts
-from fedref.lab.datasets.formats import emnist, idx, leaf, mat, npz
+from fedref.lab.datasets.formats import idx, leaf, mat, npz
 from fedref.lab.datasets.formats.arrays import Raw
 
 
@@ -60,7 +60,7 @@ def holding(holds: Callable[[Path], bool]) -> Callable[[Path], Path | None]:
 READERS: dict[str, tuple[Any, ...]] = {
     "digits": (first_of("digits.npz"), read_digits),
     "mnist": (holding(idx.folder_holds_images), idx.read),
-    "emnist": (first_of("gzip.zip"), emnist.read, emnist.EMNIST),
+    "emnist": (first_of("gzip.zip"), idx.read_emnist, idx.Characters),
     "cifar10-gray": (first_of("cifar10-gray.npz"), npz.read),
     "vehicle": (first_of("vehicle.json"), leaf.read),
     "landmine": (first_of("landmine.mat"), mat.read),

@@ -17,7 +17,7 @@ from dataset_files import (
 
 from fedref import ConfigError, DataError
 from fedref.lab.datasets import SOURCES, load, shipped_folder, sources
-from fedref.lab.datasets.formats import emnist
+from fedref.lab.datasets.formats import idx
 
 
 def test_the_shipped_digits_are_in_the_package_or_beside_it(tmp_path, monkeypatch):
@@ -133,12 +133,12 @@ def test_a_folder_of_emnists_own_files_is_upright_by_their_names(tmp_path, part)
 
 
 def test_classes_are_characters_of_the_set(tmp_path, monkeypatch):
-    letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
-    assert emnist.find_labels(byclass, "a-j") == range(36, 46)
-    assert emnist.find_labels(letters, None) == range(26)
+    letters, byclass = idx.ALPHABETS["letters"], idx.ALPHABETS["byclass"]
+    assert idx.find_labels(byclass, "a-j") == range(36, 46)
+    assert idx.find_labels(letters, None) == range(26)
     for classes in ("j-a", "a-", "aj", "a-1", "é-z", "·-b", "", "a-bc"):
         with pytest.raises(ConfigError, match="expected some of abc"):
-            emnist.find_labels(letters, classes)
-    monkeypatch.setitem(emnist.ALPHABETS, "letters", "abc")
+            idx.find_labels(letters, classes)
+    monkeypatch.setitem(idx.ALPHABETS, "letters", "abc")
     with pytest.raises(DataError, match="label 3; expected labels below 3 in letters"):
         load("emnist", data_dir(tmp_path))

@@ -5,7 +5,7 @@ same split.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,52 +14,23 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds, Entry, build
 from fedref.lab.datasets import partition
+from fedref.lab.datasets.rules import general, papers
 from fedref.lab.datasets.rules.base import Rule
-from fedref.lab.datasets.rules.general import (
-    IID,
-    Dirichlet,
-    DirichletMix,
-    Natural,
-    Quantity,
-    Shards,
-    reshuffle,
-)
-from fedref.lab.datasets.rules.per_fedavg import PerFedAvg
-from fedref.lab.datasets.rules.power_law import LognormalSizes, PowerLaw
 from fedref.lab.datasets.scaling import shift_and_scale, usual_scaling
 from fedref.rounds.federation import Federation, Source
 
-
-@dataclass(frozen=True)
-class FedProxMNIST(PowerLaw):
-    """The power-law split as FedProx uses it for MNIST: standardised features, 1000 clients."""
-
-    scaling: str | None = "standardise"
-    users: int = 1000
-
-
-@dataclass(frozen=True)
-class CIFAR10PowerLaw(PowerLaw):
-    """The power-law split for APFL's CIFAR-10: 5 classes per client; sigma fitted to APFL's Table 1."""
-
-    classes: int = 5
-    sigma: float = 1.25
-    pool: str = "train"
-    train_fraction: float = 0.8
-
-
 RULES: dict[str, type[Rule]] = {
-    "fedprox-mnist": FedProxMNIST,
-    "power-law": PowerLaw,
-    "fedprox-femnist": LognormalSizes,
-    "cifar10-powerlaw": CIFAR10PowerLaw,
-    "per-fedavg": PerFedAvg,
-    "natural": Natural,
-    "dirichlet": Dirichlet,
-    "dirichlet-mix": DirichletMix,
-    "shards": Shards,
-    "quantity": Quantity,
-    "iid": IID,
+    "fedprox-mnist": papers.FedProxMNIST,
+    "power-law": papers.PowerLaw,
+    "fedprox-femnist": papers.LognormalSizes,
+    "cifar10-powerlaw": papers.CIFAR10PowerLaw,
+    "per-fedavg": papers.PerFedAvg,
+    "natural": general.Natural,
+    "dirichlet": general.Dirichlet,
+    "dirichlet-mix": general.DirichletMix,
+    "shards": general.Shards,
+    "quantity": general.Quantity,
+    "iid": general.IID,
 }
 
 
@@ -96,7 +67,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     unseen, unseen_names = splitter.unseen(source) or (None, ())
     if rng_mix is not None:
         held = test if unseen is None else partition.join(test, unseen)
-        train, test = reshuffle((train, held), rng_mix)
+        train, test = general.reshuffle((train, held), rng_mix)
         if unseen is not None:
             clients = np.arange(len(test.sizes))
             test, unseen = (test.subset(k) for k in np.split(clients, [len(train.sizes)]))
