@@ -68,9 +68,8 @@ class Generated(Algorithm[Any, Any, Any, Any]):
         return make_algorithm, (self.generator, values)
 
     def choose(self, function: Any) -> dict[str, Any]:
-        """Return the settings that a function takes after its first three arguments."""
-        names = [*inspect.signature(function).parameters][3:]
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+        """Return the settings that a function takes."""
+        return {name: getattr(self, name) for name in names_in(function) if hasattr(self, name)}
 
     def generate(self, f: Objective, w: Array, rounds: Iterator[Any]) -> Iterator[Any]:
         states = self.generator(f, w, rounds, **self.choose(self.generator))
@@ -97,6 +96,12 @@ class Generated(Algorithm[Any, Any, Any, Any]):
             adapted = self.adapt(Objective(model), w, rows, **given)
         check_vector(f"{name_of(self)}.adapt returns", adapted, model.d)
         return np.asarray(adapted)
+
+
+@cache
+def names_in(function: Any) -> tuple[str, ...]:
+    """Return what a function takes after its first three arguments, which takes long to find."""
+    return (*inspect.signature(function).parameters,)[3:]
 
 
 def algorithm_of(function: Any) -> type[Any]:
