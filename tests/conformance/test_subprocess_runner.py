@@ -13,6 +13,11 @@ from fedref.conformance.subprocess_runner import SubprocessRunner
 CALLS = []
 
 
+@pytest.fixture
+def at_hand():
+    """Each process begins anew, as a backend's does."""
+
+
 def remember(x):
     CALLS.append(x)
     return list(CALLS)
