@@ -32,8 +32,8 @@ from hypothesis import reject
 
 #: Functions and algorithms take turns: up to which share of its draws each comes in a turn.
 TURNS = 0.05, 0.25, 1.0
-#: For how many seconds a failure is made smaller.
-SHRINK = 2.0
+#: By how many examples a failure is made smaller, and by how many of forms that a backend compiles anew.
+ATTEMPTS, FORMS = 600, 40
 #: What explains a failure must explain at least two larger draws. So many are looked at, at most, until so
 #: many fail.
 LEAST_LARGER, MOST_LARGER, MOST_FAILURES = 2, 40, 5
@@ -42,12 +42,13 @@ LEAST_LARGER, MOST_LARGER, MOST_FAILURES = 2, 40, 5
 def search(
     backend: suite.Backend, draws: int, only: str = "", seed: int = 0, dtype: str = "float64",
     until: float = inf, note: Callable[[str, verdicts.Result], None] = lambda call, result: None,
-    skipped: Collection[str] = (),
+    skipped: Collection[str] = (), shrink: float = inf,
 ) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
     """Yield ("round fedavg", how many cases counted, the smallest that fails) for each that is offered.
 
     draws : so many for each. The search ends at the first failure, and when `monotonic()` is `until`.
     note : is told of each case that counts. skipped : of these none is drawn.
+    shrink : seconds, at most, in which a failure is made smaller; that is counted by examples.
     """
     counted = Counter[str]()
     for turn, (before, after) in enumerate(pairwise((0.0, *TURNS))):
@@ -68,13 +69,19 @@ def search(
             for name in chosen if backend.offers(call) else ():
                 n = ceil(after * draws) - ceil(before * draws)
                 start, key = seed * len(TURNS) + turn, f"fedref {call} {name}".encode()
-                case = smallest(drawn(draw_case, call, name), fails, n, start, key, SHRINK)
+                cases = drawn(draw_case, call, name)
+                case = smallest(cases, fails, n, start, key, shrink, ATTEMPTS, form_of, FORMS)
                 if case is not None:
                     failure = conclude(backend, case, name, dtype, until)
                     yield subject_of(case), counted[subject_of(case)], failure
                     return
     for subject, count in counted.items():
         yield subject, count, None
+
+
+def form_of(case: Case) -> str:
+    """Return what a compiled backend compiles for a case: its model, and the shapes of its arrays."""
+    return repr((case.model, sorted({x.shape for x in case.inputs.values()})))
 
 
 def subject_of(case: Case) -> str:

@@ -84,7 +84,8 @@ class TimeIsUp(BaseException):
 
 def smallest(
     strategy: Strategy, fails: Callable[[Any], bool], draws: int, seed: int | None = None,
-    key: bytes | None = None, seconds: float = 300.0,
+    key: bytes | None = None, seconds: float = 300.0, attempts: float = math.inf,
+    form: Callable[[Any], Any] = lambda x: None, forms: float = math.inf,
 ) -> Any:  # fmt: skip
     """Return the smallest example that fails, if one of `draws` does, else None.
 
@@ -93,17 +94,23 @@ def smallest(
     draws : how many examples are drawn, at most.
     seed : of the draws (None: the same examples each time).
     key : keeps a failure in Hypothesis' database (None: it is not kept).
-    seconds : for how long a failure is made smaller.
+    seconds, attempts : for how long, and by how many examples, a failure is made smaller.
+    form, forms : what a compiled function is compiled for, of an example; once so many new ones were
+        tried, a failure is made smaller by known ones alone.
     """
     how: dict[str, Any] = {"database": None} if key is None else {}
     how |= {"deadline": None, "suppress_health_check": list(HealthCheck)}
     how["phases"] = (Phase.reuse, Phase.generate, Phase.shrink)
-    failing, end = list[Any](), math.inf
+    failing, end, tried, seen, new = list[Any](), math.inf, 0, set[Any](), 0
 
     def fails_in_time(x: Any) -> bool:
-        nonlocal end
-        if monotonic() > end:
+        nonlocal end, tried, new
+        if monotonic() > end or tried > attempts:
             raise TimeIsUp
+        tried, new = tried + bool(failing), new + (bool(failing) and form(x) not in seen)
+        if form(x) not in seen and new > forms:
+            return False
+        seen.add(form(x))
         if not fails(x):
             return False
         failing.append(x)

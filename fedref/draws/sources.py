@@ -36,7 +36,7 @@ from fedref.sampling import PADDING, Plan
 
 #: Step sizes and weights of penalties, which are not 0.
 RATES = 1.0, 0.5, 0.25, 0.75, 2.0
-BOTH, L2 = (False, True), (0.0, 0.5)
+BOTH = False, True
 #: The batch size of drawn steps.
 B = 2
 
@@ -93,41 +93,31 @@ def up_to(most: int) -> list[int]:
 
 # ---- models and batches --------------------------------------------------------------------------
 
-SMALL = 1, 2, 3
-#: Images (H, W, c) of a CNN with its channels and the size of its kernels.
-IMAGES = (
-    ((2, 2), (1,), 1), ((3, 3), (1,), 2), ((2, 3, 2), (2,), 1), ((4, 4), (2, 1), 1), ((3, 4, 2), (2,), 2),
-)  # fmt: skip
-
-
-def draw_cnn(source: RandomSource) -> CNN:
-    image, channels, kernel = source.choose(IMAGES)
-    hidden, classes, phi = map(source.choose, ((1, 2), (2, 3), ("elu", "relu", "tanh")))
-    pools = ("mean",) if phi == "tanh" else ("mean", "max")  # saturated maxima tie
-    pool, l2 = source.choose(pools), source.choose(L2)
-    return CNN(image, channels, kernel, hidden, classes, phi, pool, l2)
-
-
-#: Family → a small model of it.
-FAMILIES: Mapping[str, Callable[[RandomSource], Any]] = {
-    "binary-logistic": lambda s: BinaryLogistic(s.choose(SMALL), s.choose(L2), s.choose(BOTH)),
-    "logistic": lambda s: Logistic(s.choose(SMALL), s.choose((2, 3)), s.choose(L2)),
-    "svm": lambda s: LinearSVM(s.choose(SMALL), s.choose(L2), s.choose(BOTH), s.choose(BOTH)),
-    "mlp": lambda s: MLP(
-        s.choose(SMALL), s.choose(((1,), (), (2,), (2, 1))), s.choose((2, 3)),
-        s.choose(("tanh", "elu", "relu")), s.choose(L2),
+#: Family → small models of it, few: a compiled backend compiles each, with each number of rows.
+FAMILIES: Mapping[str, Sequence[Model]] = {
+    "binary-logistic": (BinaryLogistic(1, bias=False), BinaryLogistic(3, 0.5)),
+    "logistic": (Logistic(1, 2), Logistic(2, 3, 0.5)),
+    "svm": tuple(
+        LinearSVM(n, l2, squared, bias)
+        for n, l2, squared, bias in ((1, 0.0, False, False), (2, 0.5, False, True), (3, 0.5, True, True))
     ),
-    "cnn": draw_cnn,
-    "lstm": lambda s: LSTM(
-        s.choose((1, 2)), s.choose((2, 3)), s.choose(SMALL), s.choose((1, 2)),
-        s.choose(((1,), (2,), (1, 1))), s.choose(("last", "mean")), s.choose(L2),
+    "mlp": (
+        MLP(1, (1,), 2, "tanh"), MLP(2, (), 3, l2=0.5), MLP(2, (2,), 3, "elu", 0.5),
+        MLP(3, (2, 1), 2, "relu"),
+    ),
+    "cnn": (
+        CNN((2, 2), (1,), 1, 1, 2, "tanh", "mean"), CNN((3, 4, 2), (2,), 2, 2, 3, "elu", "max", 0.5),
+        CNN((3, 3), (1,), 2, 2, 2, "elu", "mean"), CNN((4, 4), (2, 1), 1, 1, 2, "relu", "max", 0.5),
+    ),
+    "lstm": (
+        LSTM(1, 2, 1, 1, (1,)), LSTM(2, 3, 3, 2, (2,), "last", 0.5), LSTM(2, 2, 2, 1, (1, 1), "mean"),
     ),
 }  # fmt: skip
 
 
 def draw_model(source: RandomSource, *families: str) -> Any:
     """Draw a model of these families (default: all), of 1 to 3 features, with and without L2."""
-    return FAMILIES[source.choose(families or [*FAMILIES])](source)
+    return source.choose(FAMILIES[source.choose(families or [*FAMILIES])])
 
 
 def draw_start(source: RandomSource, model: Model) -> Array:
@@ -150,9 +140,10 @@ def draw_batch(source: RandomSource, model: Model, n: int, *lead: int) -> dict[s
 def draw_some(
     source: RandomSource, model: Model, least: int = 1, most: int | None = None
 ) -> dict[str, Array]:
-    """Draw a batch of `least` to `most` rows (default: `most_rows` of the source)."""
+    """Draw a batch of `least`, 3 or `most` rows (default: `most_rows` of the source)."""
     most = source.most_rows if most is None else most
-    return draw_batch(source, model, source.choose(range(least, most + 1)))
+    sizes = sorted({least, min(max(3, least), most), most})  # few, as there are few models
+    return draw_batch(source, model, source.choose(sizes))
 
 
 def draw_weights(source: RandomSource, n: int) -> dict[str, Array]:
@@ -429,7 +420,7 @@ def draw_dissimilarity(source: RandomSource, model: Model) -> dict[str, Any]:
 def draw_variant(
     source: RandomSource, model: Model, algorithm: AnyAlgorithm, variant: str
 ) -> dict[str, Any]:
-    sizes = [source.choose(SMALL) for _ in range(3)]
+    sizes = [source.choose((1, 3)) for _ in range(3)]
     inputs = draw_meta_gradient(source, model, variant, sizes)
     if variant.endswith("-steps"):  # a batch for each of its inner steps
         n = source.choose((2, 3))

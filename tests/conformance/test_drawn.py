@@ -33,7 +33,7 @@ def grad(model, w, D):
 @pytest.fixture
 def at_once(monkeypatch):
     """A failure is neither made smaller nor looked for in larger draws, which takes longest."""
-    monkeypatch.setattr(drawn, "SHRINK", 0.0)
+    monkeypatch.setattr(drawn, "ATTEMPTS", 0)
     monkeypatch.setattr(drawn, "MOST_LARGER", 0)
 
 
@@ -50,7 +50,6 @@ def test_a_wrong_gradient_is_shown_small_and_saved_as_a_test(tmp_path, monkeypat
     """Over what it wrote before, and over nothing else."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(drawn, "SHRINK", 60.0)  # however busy the machine is
     (tmp_path / "wrong_drawn.py").write_text(WRONG)
     (tmp_path / "case.py").write_text(drawn.MARK)
     command = ["conformance", "wrong_drawn.py", "--random", "60", "--save"]
@@ -69,7 +68,6 @@ def test_a_wrong_gradient_is_shown_small_and_saved_as_a_test(tmp_path, monkeypat
 
 
 def test_rounds_are_shown_with_the_lines_that_ran(monkeypatch):
-    monkeypatch.setattr(drawn, "SHRINK", 60.0)
     monkeypatch.setattr(drawn, "MOST_LARGER", 0)
 
     def twice(out, inputs):

@@ -24,6 +24,7 @@ def conformance(
     unit: str = "",
     random: Annotated[int, Bounds(0)] = 0,
     seed: Annotated[int, Bounds(0)] = 0,
+    shrink: Annotated[float, POSITIVE] = 600.0,
     save: Path | None = None,
     json: bool = False,
     xfail: Path | None = None,
@@ -43,6 +44,7 @@ def conformance(
         2**-9, or one for each function: loss=tf32,grad=2**-9
     random : draw so many cases for each function and algorithm instead, and show the smallest that fails
     seed : draw other cases
+    shrink : seconds that the failing case may take to be made smaller
     save : write that case as FILE.npz, and as a pytest function in FILE.py
     json : print the report as JSON; its last line can be cited
     xfail : a file of cases that are expected to fail, a name or a pattern (round-*-lstm*) a line; # comments.
@@ -91,7 +93,7 @@ def conformance(
     every = vectors.read()
     patterns = report.read_patterns(xfail, [case.name for case in every])
     if random and not list:
-        draws = Draws(backend, random, only, seed, dtype, save, timeout, limit)
+        draws = Draws(backend, random, only, seed, dtype, shrink, save, timeout, limit)
         return draw_cases(draws, patterns, json, summary)
     units = parse_units(unit, [*dict.fromkeys(case.call for case in every)])
     cases = with_units(vectors.select(every, only, quick), units)
@@ -139,6 +141,7 @@ class Draws(NamedTuple):
     only: str
     seed: int
     dtype: str
+    shrink: float
     file: Path | None
     timeout: float
     limit: float
@@ -169,8 +172,9 @@ def draw_cases(draws: Draws, patterns: Sequence[str], as_json: bool, summary: Pa
                 bar.update()
 
             found = drawn.search(
-                process, draws.number, draws.only, draws.seed, draws.dtype, until, note, skipped
-            )
+                process, draws.number, draws.only, draws.seed, draws.dtype, until, note, skipped,
+                draws.shrink,
+            )  # fmt: skip
             for call, count, failure in found:
                 counts[call] = count
                 if failure is None:
