@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref import spec
-from fedref.checks import (
-    BOUND,
-    Report,
-    complex_step_gradient,
-    error_with_cancellation,
-    relative_error,
-)
+from fedref import checks, spec
+from fedref.checks import BOUND, Report, complex_step_gradient, relative_error
 from fedref.draws.sources import NumPySource, draw_batch, draw_start
 from fedref.judge.adapter import batch, risk_of
 from fedref.models import LinearSVM
@@ -100,7 +94,7 @@ class Setting:
         """Report whether g is ∇f, by complex steps of f. at : the point, w if it is not given."""
         at = self.w if at is None else at
         steps = 0.1 * np.eye(2, len(at))
-        error = error_with_cancellation(
+        error = checks.error_with_cancellation(
             g, lambda w: complex_step_gradient(f, w), at, steps, BOUND, None
         )
         return Report(error)

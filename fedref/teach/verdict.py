@@ -26,19 +26,9 @@ from fedref.checks import DualNumber
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.judge.errata import MISTAKES, TEXTS, replace
 from fedref.judge.terms import RIGHT, combine, sum_text
+from fedref.teach import exercises
 from fedref.teach.example import show
-from fedref.teach.exercises import (
-    EXERCISES,
-    GAP,
-    Exercise,
-    Moment,
-    calls_of,
-    define,
-    exercise_of,
-    moments_of,
-    name_lines,
-    run,
-)
+from fedref.teach.exercises import EXERCISES, GAP, Exercise, Moment, calls_of, moments_of, run
 
 #: The largest relative error of a right answer, and of one that is told to be nearly right.
 EXACT, ROUGH = 1e-11, 1e-4
@@ -100,14 +90,14 @@ NO_FORK = patch.object(os, "fork", refuse_fork, create=True)
 
 
 def verdict(
-    text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
+    text: str, where: str, known: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
 ) -> tuple[bool, list[str]]:
     """Return whether a file's text is right, and the lines that say so.
 
     A process of its own runs the file, and answers with numbers; what is right is known here, where no
     student's code runs. Raises TimeoutError if it waits for something, ChildProcessError if it dies.
     """
-    exercise = exercise_of(text, where, exercises)
+    exercise = exercises.exercise_of(text, where, known)
     right = [result for _, result in calls_of(exercise)]
     moments_of(exercise)  # before the process is made, which then has them
     work = exercise, text, where, seconds
@@ -251,7 +241,7 @@ def read_answer(exercise: Exercise, text: str, where: str) -> Answer | str:
     if not defined:  # the specification's own is imported
         return f"{exercise.name_of_function} is not defined"
     names = {"__name__": "exercise", "__file__": where}
-    function = define(text, exercise.name_of_function, names, where)
+    function = exercises.define(text, exercise.name_of_function, names, where)
     part = differing_part(template_of(exercise), statements(defined[-1]))
     return Answer(function, part, part[-1].lineno if part else defined[-1].lineno, where)
 
@@ -456,7 +446,7 @@ def evidence(
         yield f"on the worked example yours gives {yours}, right is {right}"
         return
     yield "it is right on the worked example, but not where"
-    yield from (f"  {line}" for line in name_lines(exercise, moment))
+    yield from (f"  {line}" for line in exercises.name_lines(exercise, moment))
     yield f"there yours gives {yours}, right is {right}"
 
 

@@ -23,15 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary import files
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import (
-    as_data_error,
-    data_error,
-    exists,
-    open_regular,
-    read_json,
-    write_or_raise,
-)
+from fedref.boundary.files import as_data_error, data_error, exists, open_regular, read_json
 from fedref.lab.datasets import sources
 from fedref.lab.datasets.formats.arrays import fingerprint, require_utf8
 from fedref.lab.datasets.partition import offsets
@@ -93,7 +87,7 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
     text = "{" + "".join(f'\n "{key}": {json.dumps(value)},' for key, value in head.items())
     text += '\n "clients": [\n  '
     text += ",\n  ".join(json.dumps(client) for client in manifest["clients"]) + "\n ]\n}\n"
-    write_or_raise(Path(path), text.encode())
+    files.write_or_raise(Path(path), text.encode())
 
 
 # ---- reading -------------------------------------------------------------------------------------

@@ -12,14 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    as_completed,
-    wait,
-)
+from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
@@ -84,14 +77,14 @@ copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
 def run_in_executor(
-    executor: Executor, work: Callable[[Any], Any], units: Sequence[Any]
+    executor: futures.Executor, work: Callable[[Any], Any], units: Sequence[Any]
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each unit with work(unit), done in an executor, as they end."""
-    calls = dict[Future[Any], Any]()
+    calls = dict[futures.Future[Any], Any]()
     try:
         for unit in units:
             calls[executor.submit(run_single_threaded, work, unit)] = unit
-        for future in as_completed(calls):
+        for future in futures.as_completed(calls):
             yield calls[future], future.result()
     except FedrefError:
         raise
@@ -145,7 +138,7 @@ def run_in_workers(
         with worker_processes(min(number, len(left)), work, begun) as (calls, shared, processes):
             try:
                 while calls:
-                    for future in wait(calls, PAUSE, FIRST_COMPLETED).done:
+                    for future in futures.wait(calls, PAUSE, futures.FIRST_COMPLETED).done:
                         unit = begun[calls.pop(future)]
                         result = future.result()
                         del left[unit.number]
@@ -176,7 +169,7 @@ def run_in_workers(
 @contextmanager
 def worker_processes(
     number: int, work: Work, units: Sequence[Any]
-) -> Iterator[tuple[dict[Future[Any], int], Shared, list[SpawnProcess]]]:
+) -> Iterator[tuple[dict[futures.Future[Any], int], Shared, list[SpawnProcess]]]:
     """Let worker processes work on units, until the block ends; yield the calls by the units' places."""
     if getattr(current_process(), "_inheriting", False):
         sys.exit(1)  # this is a worker that imports an unguarded script: its owner says so
@@ -192,22 +185,22 @@ def worker_processes(
         with signals_blocked(), start_errors():  # it starts Python's tracker of resources
             shared = Shared(*(context.RawArray("q", len(units)) for _ in Shared._fields))
             given = available_threads(), work, units, shared
-            pool = ProcessPoolExecutor(number, context, start_worker, given)
+            pool = futures.ProcessPoolExecutor(number, context, start_worker, given)
             stack.callback(end_pool, pool, context.processes, shared)
-            calls = dict[Future[Any], int]()
+            calls = dict[futures.Future[Any], int]()
             for place in range(len(units)):
                 calls[submit(pool, place)] = place
         yield calls, shared, context.processes
 
 
-def submit(pool: ProcessPoolExecutor, place: int) -> Future[Any]:
+def submit(pool: futures.ProcessPoolExecutor, place: int) -> futures.Future[Any]:
     """Submit a unit; if a process has died meanwhile, return a future that says so."""
     try:
         return pool.submit(work_on, place)
     except (BrokenProcessPool, OSError) as error:
         if getattr(error, "errno", None):  # else: "handle is closed", by the pool's own thread
             raise
-        broken = Future[Any]()
+        broken = futures.Future[Any]()
         broken.set_exception(BrokenProcessPool(str(error)))
         return broken
 
@@ -225,7 +218,9 @@ def start_errors() -> Iterator[None]:
         ) from error
 
 
-def end_pool(pool: ProcessPoolExecutor, processes: list[SpawnProcess], shared: Shared) -> None:
+def end_pool(
+    pool: futures.ProcessPoolExecutor, processes: list[SpawnProcess], shared: Shared
+) -> None:
     with WRITING:  # their saving is ours
         stop_processes(processes, shared)
         pool.shutdown(cancel_futures=True)

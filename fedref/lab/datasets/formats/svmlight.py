@@ -11,14 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedref.boundary.files import (
-    as_data_error,
-    data_error,
-    gunzip,
-    open_regular,
-    read_text,
-    unpacked_limit,
-)
+from fedref.boundary import files
+from fedref.boundary.files import as_data_error, data_error, open_regular
 from fedref.lab.datasets.formats.arrays import Raw, as_number, require
 from fedref.lab.datasets.formats.tables import numbers_or_words
 
@@ -30,7 +24,7 @@ LINE = re.compile(rb"\s*[^\s:#]+(\s+\d+:[^\s:]+)+\s*(#.*)?")
 def holds(path: Path) -> bool:
     """Return whether the first line that is no remark looks like a row (a9a has no suffix)."""
     with open_regular(path, EXPECTED) as stream, as_data_error(path, EXPECTED):
-        begin = gunzip(stream).read(SNIFFED)
+        begin = files.gunzip(stream).read(SNIFFED)
     lines = begin.splitlines()
     if len(begin) == SNIFFED:  # which ends within a line
         lines[-1] = lines[-1].rpartition(b" ")[0]
@@ -42,7 +36,7 @@ def read(path: Path) -> Raw:
     """Read a file; errors name the line."""
     labels, values = list[str](), array("d")
     lines, rows, columns = (array("q") for _ in range(3))
-    for number, line in enumerate(read_text(path, EXPECTED).splitlines(), 1):
+    for number, line in enumerate(files.read_text(path, EXPECTED).splitlines(), 1):
         cells = line.partition("#")[0].split()
         if not cells:
             continue
@@ -64,7 +58,7 @@ def read(path: Path) -> Raw:
     require(len(columns), path, "no line has a value", EXPECTED)
     first = min(1, min(columns))
     n, p = len(labels), max(columns) + 1 - first
-    limit = unpacked_limit(path.stat().st_size)
+    limit = files.unpacked_limit(path.stat().st_size)
     size = f"{n} rows of {p} features take {8 * n * p} bytes"
     require(8 * n * p <= limit, path, size, f"at most {limit}")
     X, place = np.zeros((n, p)), np.frombuffer(columns, np.int64) - first
