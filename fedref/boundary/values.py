@@ -16,7 +16,8 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import inf
@@ -148,8 +149,7 @@ def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry
 MEANING = r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\s*\Z)"
 
 
-@cache
-def schema(of: Any) -> dict[str, Entry]:
+def read_schema(of: Any) -> dict[str, Entry]:
     """Return what the fields of a dataclass, or the parameters of a function, may be."""
     hints, bases = typing.get_type_hints(of, include_extras=True), getattr(of, "__mro__", [of])
     meanings = dict[str, str]()
@@ -157,11 +157,7 @@ def schema(of: Any) -> dict[str, Entry]:
         found = re.findall(MEANING, one.__doc__ or "", re.M)
         meanings |= {name: " ".join(text.split()) for name, text in found}
 
-    def declared(variable: str, name: str) -> Any:
-        """Return what a class variable such as `bounds` says of a field, in the class or its bases."""
-        tables = (vars(one).get(variable, {}) for one in bases)
-        return next((table[name] for table in tables if name in table), ())
-
+    bounds, words = (ChainMap(*(vars(x).get(v, {}) for x in bases)) for v in ("bounds", "choices"))
     usual, defaults = getattr(of, "usual_bounds", ()), dict[str, Any]()
     if is_dataclass(of):
         defaults = {f.name: f.default for f in fields(of) if f.init}
@@ -171,11 +167,20 @@ def schema(of: Any) -> dict[str, Entry]:
     return {
         name: entry_of(
             name, hints.get(name, Any), MISSING if default is inspect.Parameter.empty else default,
-            bounds=Bounds(*(declared("bounds", name) or usual)),
-            words=tuple(declared("choices", name)), meaning=meanings.get(name, ""),
+            bounds=Bounds(*(bounds.get(name) or usual)), words=tuple(words.get(name, ())),
+            meaning=meanings.get(name, ""),
         )
         for name, default in defaults.items()
     }  # fmt: skip
+
+
+#: `read_schema`, which reads each of them once; types are hashable, whatever mypy says of a class's own hash.
+schema: Callable[[Any], dict[str, Entry]] = cache(read_schema)
+
+
+def values_of(instance: Any) -> dict[str, Any]:
+    """Return the values of a dataclass, by their names."""
+    return {name: getattr(instance, name) for name in schema(type(instance))}
 
 
 def check_fields(instance: Any, where: str = "") -> None:

@@ -42,6 +42,7 @@ from fedref.boundary.values import (
     quote,
     schema,
     seeds_of,
+    values_of,
     with_dashes,
 )
 from fedref.lab.datasets import manifest
@@ -575,11 +576,6 @@ def data_of_manifest(rule: Any, data: Any) -> Any:
         if not same_file and (parse_name(data) or data) != parse_name(name):
             raise ConfigError(f"data is {data}, but {rule} is a split of {name}")
     return name if data is None else data
-
-
-def values_of(instance: Any) -> dict[str, Any]:
-    """Return the values of an experiment, an algorithm or a model, by their keys."""
-    return {name: getattr(instance, name) for name in schema(type(instance))}
 
 
 def toml_text(experiment: Experiment) -> str:

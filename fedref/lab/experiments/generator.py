@@ -16,7 +16,7 @@ resumed computes its rounds again.
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, get_type_hints
@@ -26,7 +26,7 @@ import numpy as np
 from fedref import spec
 from fedref.algorithm import Algorithm, Server, State
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import quote
+from fedref.boundary.values import quote, values_of
 from fedref.judge import tape
 from fedref.judge.objective import Objective
 from fedref.lab.experiments import checkpoint
@@ -64,8 +64,7 @@ class Generated(Algorithm[Any, Any, Any, Any]):
                 raise ConfigError(f"{name} is {quote(value)}, expected a number")
 
     def __reduce__(self) -> Any:
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return make_algorithm, (self.generator, values)
+        return make_algorithm, (self.generator, values_of(self))
 
     def choose(self, function: Any) -> dict[str, Any]:
         """Return the settings that a function takes."""

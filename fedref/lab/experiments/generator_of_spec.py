@@ -6,7 +6,7 @@ judge/adapter.py says how its generator is called, and what its yields are.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from inspect import getsource
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from fedref import spec
 from fedref.algorithm import State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import values_of
 from fedref.conformance import vectors
 from fedref.judge import adapter, tape
 from fedref.judge.adapter import RUNS, name_state
@@ -99,10 +100,6 @@ class Specified:
             return self.judge.personal(
                 self.generator, f, self.hyper(model), self.name_server(sent), kept, rows
             )
-
-
-def values_of(algorithm: Any) -> dict[str, Any]:
-    return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
 
 
 def rebuild(name: str, values: Mapping[str, Any]) -> Any:
