@@ -32,8 +32,8 @@ from fedref.teach.source import text_of
 #: What stands for the missing expression.
 GAP = "..."
 #: The worked example's model, and that of every other drawn case: seven parameters of three output units,
-#: so that a number in the place of a vector shows, and a unit in the place of a parameter.
-MODELS = BinaryLogistic(2, bias=False), MLP(2, (1,), 2, "tanh")
+#: so that a number in the place of a vector shows, and a unit in the place of a parameter; with an L2 term.
+MODELS = BinaryLogistic(2, bias=False), MLP(2, (1,), 2, "tanh", l2=0.25)
 #: Rows of a batch; one row of each client is in no batch of a step, so that a batch is not all the data.
 WIDTH = 2
 #: How many cases are drawn; the first is the worked example.
@@ -205,7 +205,7 @@ def calls_of(exercise: Exercise) -> list[tuple[dict[str, Any], Any]]:
         call.update(exercise.late)
     for call in calls[1:] if exercise.signed else []:
         x = call[exercise.signed] = call[exercise.signed].copy()
-        x[-1] = np.resize((1.6, -0.7, -1.3, 0.4), x.shape[-1])
+        np.atleast_2d(x)[-1] = np.resize((1.6, -0.7, -1.3, 0.4), x.shape[-1])
     if all(isinstance(x, np.ndarray) for x in calls[0].values()):
         turned = {k: x + 0.1j if x.dtype.kind == "f" else x for k, x in calls[0].items()}
         with suppress(Exception):

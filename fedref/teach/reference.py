@@ -122,10 +122,8 @@ def place_of(thing: Any) -> str:
     except OSError:  # Hypothesis has made it of the function that stands there
         module: Any = inspect.getmodule(thing)
         lines = inspect.getsource(module).splitlines()
-        return source.place(
-            module,
-            1 + lines.index(next(x for x in lines if x.startswith(f"def {thing.__name__}("))),
-        )
+        line = 1 + lines.index(next(x for x in lines if x.startswith(f"def {thing.__name__}(")))
+        return source.place(module, line)
 
 
 def lessons(thing: Any) -> Iterator[str]:

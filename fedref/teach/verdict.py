@@ -524,7 +524,10 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
         return "all of it has the wrong sign" if c == "-1" else f"this is {c} times what is right"
     sums = [combine(xs, [*np.zeros_like(right)], terms, numbers) for xs in (yours, right)]
     ordered = [{t: x.terms[t] for t in terms if t in x.terms} if x else {} for x in sums]
-    return describe_sum(*ordered) if all(ordered) else ""
+    if all(ordered):
+        return describe_sum(*ordered)
+    beside = combine(yours, right, terms, numbers)
+    return f"yours is {sum_text(beside.terms)}" if beside else ""
 
 
 def shape_of(x: Any) -> tuple[int, ...] | None:
