@@ -15,7 +15,12 @@ from fedref.lab.experiments.parallel import run_single_threaded
 from fedref.models.numerics import Array
 from reproduce.speed.workloads import workload
 
-PEERS = {"torch": ("torch-eager", "torch-compile"), "jax": ("jax-vmap", "jax-map", "jax-pmap")}
+#: package → implementations with it.
+PEERS = {
+    "numpy": ("numpy-by-hand",),
+    "torch": ("torch-eager", "torch-compile"),
+    "jax": ("jax-vmap", "jax-map", "jax-pmap"),
+}
 
 
 class Answer(NamedTuple):

@@ -48,6 +48,15 @@ def test_ratios_are_to_fedref_s_time_on_the_same_cores(tmp_path):
     assert (tmp_path / "speed.png").exists()
 
 
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("W2", "W5")]
+
+
+@pytest.mark.parametrize("name", ["W1", "W3", *SLOW])
+def test_numpy_by_hand_computes_the_same(name):
+    ours, found = (parameters(how, "float64", name) for how in ("fedref", "numpy-by-hand"))
+    np.testing.assert_allclose(found, ours, rtol=0, atol=1e-12 * np.abs(ours).max())
+
+
 def test_the_written_tables_are_of_the_numbers_beside_them():
     folder = HERE.parent / "results/speed"
     with open(folder / "numbers.csv") as file:
