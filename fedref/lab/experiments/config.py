@@ -211,11 +211,9 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
         words = [*chain(*(ALGORITHMS if isinstance(x, str) and x == "all" else [x] for x in words))]
         places = [names.importable_name(x) for x in words]
-        labels = [place.rpartition(":")[2].rpartition(".")[2] for place in places]
-        pairs = [
-            (place if ":" in place and labels.count(label) > 1 else label, x)
-            for label, place, x in zip(labels, places, words)
-        ]
+        last = [place.rpartition(":")[2].rpartition(".")[2] for place in places]
+        labels = [p if last.count(word) > 1 else word for word, p in zip(last, places)]
+        pairs = [*zip(labels, words)]
     chosen = dict[str, Any]()
     for label, one in pairs:
         if isinstance(one, Algorithm):
