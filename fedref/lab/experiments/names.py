@@ -126,11 +126,14 @@ def with_stand_in(table: Mapping[str, Any], key: str, base: type[Any]) -> dict[s
     """Return a table whose MODULE:NAME is replaced by a class that takes the table's values."""
     if not MODULE_NAME.fullmatch(str(table.get(key, ""))):
         return dict(table)
+    values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
     inherited = getattr(base, "__dataclass_fields__", ())
-    values = [name.replace("-", "_") for name in table if name != key]
-    new = [(name, Any, None) for name in values if name not in inherited]
-    methods = dict.fromkeys(getattr(base, "__abstractmethods__", ()))
-    made: Any = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=methods)
+    new = [  # a swept 1 is 1.0 where the file has a float
+        (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
+        for name, value in values.items() if name not in inherited
+    ]  # fmt: skip
+    more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
+    made: Any = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
     made.__module__, _, made.__qualname__ = table[key].partition(":")
     return {**table, key: made}
 
