@@ -41,6 +41,12 @@ def no_variation(monkeypatch):
     monkeypatch.setattr(naming, "find_variation", lambda *_: None)
 
 
+@pytest.fixture
+def no_evidence(monkeypatch):
+    """Only names are looked for."""
+    monkeypatch.setattr(naming, "EVIDENCE", 0)
+
+
 # ---- known mistakes
 
 FIRST_ORDER = "first order: the inner step's graph was cut"
@@ -55,6 +61,7 @@ SMALL = [
     [FIRST_ORDER, "HF: divided by δ", "the inner step climbs", "the α-gradient has the wrong sign",
      "the L2 term counts twice", "softmax is taken twice"],
 )  # fmt: skip
+@pytest.mark.usefixtures("no_evidence")
 def test_a_mistake_is_named_and_nothing_else(name):
     results = suite.run(Mistaken(verdicts.DERIVATIVES, name), SMALL)
     results = found(results, SMALL)
@@ -63,6 +70,7 @@ def test_a_mistake_is_named_and_nothing_else(name):
     assert {found for result in failed for found in result.mistakes} == {name}
 
 
+@pytest.mark.usefixtures("no_evidence")
 def test_a_name_fits_every_failing_case_that_it_changes():
     """Not the smallest alone, on which it is tried first."""
     assert len(MAML) > naming.TRIED
@@ -73,6 +81,7 @@ def test_a_name_fits_every_failing_case_that_it_changes():
     assert not any(FIRST_ORDER in result.mistakes for result in named(MAML, answers))
 
 
+@pytest.mark.usefixtures("no_evidence")
 def test_a_passing_case_that_the_mistake_would_change_rules_a_name_out():
     name, families = "the Hessian is taken at the adapted point", ("svm", "logistic")
     cases = [c for c in cases_of("meta_gradient", "per-fedavg") if c.model["family"] in families]
@@ -97,7 +106,7 @@ def test_a_case_at_a_kink_that_passes_refutes_no_name():
     assert second.evidence.startswith("as if in hinge 1 were 2")
 
 
-@pytest.mark.usefixtures("no_variation")
+@pytest.mark.usefixtures("no_evidence")
 def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
     name, right = "the server's Adam starts afresh every round", "1.server.theta"
     case = GOLDEN["round-adam-fedmeta-sgd"]._replace(catches=(name,))
@@ -113,7 +122,7 @@ def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
     [("meta-per-fedavg-mlp", ("alpha * f.hvp(w, u, D2)", "f.hvp(w, alpha * u, D2)")),
      ("grad-mlp", ("alpha * f.hvp(w, u, D2)", "0"))],
 )  # fmt: skip
-@pytest.mark.usefixtures("no_variation")
+@pytest.mark.usefixtures("no_evidence")
 def test_a_mistake_that_changes_a_case_by_rounding_or_not_at_all_explains_nothing(
     case, edit, monkeypatch
 ):
