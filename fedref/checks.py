@@ -62,6 +62,11 @@ SLOPE_TOLERANCE = 0.5  # how far a Taylor slope may fall short: a wrong derivati
 WIDER = float(np.finfo(np.float32).eps / np.finfo(float).eps)  # bounds of float32 are as many times
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
+Function = Callable[[Array], Any]  # of the point w
+Gradient = Function | Array  # or its value at w
+Product = Callable[[Array, Array], Any]  # of w and a direction v
+Measure = Callable[[Function], float]  # the error against a derivative
+
 
 def relative_error(x: Any, right: Any) -> float:
     """max|x − right| / max|right|; the absolute error where `right` is all zero.
@@ -75,12 +80,7 @@ def relative_error(x: Any, right: Any) -> float:
 
 
 def error_with_cancellation(
-    got: Any,
-    derivative: Callable[[Array], Any],
-    w: Array,
-    v: Array,
-    bound: float,
-    atol: float | None,
+    got: Any, derivative: Function, w: Array, v: Array, bound: float, atol: float | None
 ) -> float:
     """max|got − expected| / max|expected| with expected = derivative(w), allowing for cancellation.
 
@@ -100,7 +100,7 @@ def error_with_cancellation(
     return largest / (atol / bound) if largest <= atol else error
 
 
-def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
+def complex_step_derivative(f: Function, w: Array, v: Array) -> Array:
     """d/dε f(w + εv) at ε = 0, in the shape of f(w).
 
     f : a function of complex w, (..., d) → any shape; one that drops the imaginary part gives 0.
@@ -111,7 +111,7 @@ def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Ar
     return np.imag(f(w + 1j * h * v)) / h
 
 
-def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:
+def complex_step_gradient(f: Function, w: Array) -> Array:
     """∇f(w), by one complex step a coordinate: (..., d).
 
     f : a function of complex w, (..., d) → (...); one that drops the imaginary part gives 0.
@@ -122,7 +122,7 @@ def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:
     return np.stack(columns, -1)
 
 
-def complex_step_hvp(grad: Callable[[Array], Any], w: Array, v: Array) -> Array:
+def complex_step_hvp(grad: Function, w: Array, v: Array) -> Array:
     """H(w)v = d/dε ∇f(w + εv), by one complex step through the gradient: (..., d).
 
     grad : the gradient of f at complex w, (..., d) → (..., d).
@@ -276,12 +276,7 @@ DualNumber.rules = (
 
 
 def taylor_remainders(
-    f: Callable[[Array], Any],
-    g: Callable[[Array], Any] | Array,
-    w: Array,
-    v: Array,
-    steps: Array,
-    hv: Callable[[Array, Array], Any] | Array | None = None,
+    f: Function, g: Gradient, w: Array, v: Array, steps: Array, hv: Product | Array | None = None
 ) -> Array:
     """|f(w + tv) − f(w) − t g·v [− t²/2 v·Hv]| for every t in steps."""
     g_w = np.asarray(g(w) if callable(g) else g)
@@ -292,11 +287,7 @@ def taylor_remainders(
 
 
 def taylor_slope(
-    f: Callable[[Array], Any],
-    g: Callable[[Array], Any] | Array,
-    w: Array,
-    v: Array,
-    hv: Callable[[Array, Array], Any] | Array | None = None,
+    f: Function, g: Gradient, w: Array, v: Array, hv: Product | Array | None = None
 ) -> float:
     """Return the slope of log remainder against log step: 2 if g is right, 3 if hv is too.
 
@@ -326,7 +317,7 @@ def taylor_slope(
     return float(np.polyfit(t, r, 1)[0])
 
 
-def _noise_of(f: Callable[[Array], Any], w: Array, v: Array, eps: float) -> float:
+def _noise_of(f: Function, w: Array, v: Array, eps: float) -> float:
     """Return by how much f jumps from one point to the next along v, close to w: its rounding, where terms
     inside of f are larger than f and cancel. Third differences leave nothing of f itself."""
     near = [f(w + t * v) for t in eps**0.5 * np.arange(9)]
@@ -376,14 +367,9 @@ def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
     return float(np.median([slope(one) for one in np.atleast_2d(v)]))
 
 
-class _Function:
-    """A function whose values, perhaps torch's tensors or JAX's arrays, become NumPy's."""
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        self.f = f
-
-    def __call__(self, *given: Any) -> Any:
-        return _as_array(self.f(*given))
+def _numpys(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose values, perhaps torch's tensors or JAX's arrays, become NumPy's."""
+    return lambda *given: _as_array(f(*given))
 
 
 def _as_array(y: Any) -> Any:
@@ -403,7 +389,7 @@ def _point(x: Any, name: str = "w") -> Array:
     return x if x.dtype.kind in "fc" else x.astype(float)
 
 
-def _precision(f: Callable[[Array], Any], w: Array, v: Array) -> Any:
+def _precision(f: Function, w: Array, v: Array) -> Any:
     """Return float32 where w has it or every value of f close to w is such a number, else w's dtype."""
     values = np.array([f(w + one / 128) for one in v]) if w.dtype == np.float64 else np.zeros(0)
     narrow = np.unique(values).size > 1 and (values == values.astype(np.float32)).all()
@@ -414,10 +400,8 @@ def _precision(f: Callable[[Array], Any], w: Array, v: Array) -> Any:
 ROUGH = {"float32": 1e-2, "float64": 1e-6}
 DROPS = "f drops the imaginary part of w, as abs, norm and var do"
 
-Derivative = Callable[[Array], Any]  # a function of the point
 
-
-def _differentiate_roughly(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
+def _differentiate_roughly(f: Function, w: Array, v: Array) -> Array:
     """Return d/dε f(w + εv) at ε = 0 by differences of fourth order, where nothing better is at hand."""
     h = float(np.finfo(w.dtype).eps) ** 0.2 / max(1e-3, float(np.max(np.abs(v), initial=0.0)))
     near, far = (np.subtract(f(w + t * v), f(w - t * v)) for t in (h, 2 * h))
@@ -425,15 +409,15 @@ def _differentiate_roughly(f: Callable[[Array], Any], w: Array, v: Array) -> Arr
 
 
 def _weigh(
-    w: Array, step: Derivative, dual: Derivative, rough: Derivative,
-    measure: Callable[[Derivative], float], bound: float, confirms: Callable[[Array], bool],
-) -> Report:  # fmt: skip
+    w: Array, ways: tuple[Function, ...], measure: Measure, bound: float, confirms: Function
+) -> Report:
     """Report the error by the strongest evidence: dual numbers, else a complex step that differences
     confirm, else these alone.
 
-    measure : the error against a derivative. confirms(derivative) : whether a second word makes the
-    complex step's enough, without dual numbers.
+    ways : the derivative by complex steps, by dual numbers, by differences. confirms(derivative) : whether a
+    second word makes the complex step's enough, without dual numbers.
     """
+    step, dual, rough = ways
     loose = ROUGH.get(w.dtype.name, ROUGH["float64"])
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         try:
@@ -455,9 +439,7 @@ def _weigh(
     return Report(measure(rough), bound=loose, where=where)
 
 
-def _weigh_gradient(
-    f: Callable[[Array], Any], w: Array, measure: Callable[[Derivative], float], bound: float
-) -> Report:
+def _weigh_gradient(f: Function, w: Array, measure: Measure, bound: float) -> Report:
     def rough(w: Array) -> Array:
         return np.stack([_differentiate_roughly(f, w, e) for e in np.eye(w.size, dtype=w.dtype)])
 
@@ -467,25 +449,22 @@ def _weigh_gradient(
         gap = abs(_differentiate_roughly(f, w, v) - g @ v)
         return bool(gap <= ROUGH.get(w.dtype.name, ROUGH["float64"]) * (abs(g) @ abs(v)))
 
-    by_step, dual = partial(complex_step_gradient, f), partial(dual_gradient, f)
-    return _weigh(w, by_step, dual, rough, measure, bound, confirms)
+    ways = partial(complex_step_gradient, f), partial(dual_gradient, f), rough
+    return _weigh(w, ways, measure, bound, confirms)
 
 
 def _weigh_hvp(
-    f: Callable[[Array], Any], grad: Callable[[Array], Any], w: Array, v: Array,
-    measure: Callable[[Derivative], float], bound: float,
-) -> Report:  # fmt: skip
+    f: Function, grad: Function, w: Array, v: Array, measure: Measure, bound: float
+) -> Report:
     """A gradient may be right at real w alone: a complex step through it is not enough."""
-    by_step, rough = (
-        partial(complex_step_hvp, grad, v=v),
-        partial(_differentiate_roughly, grad, v=v),
-    )
-    return _weigh(w, by_step, partial(dual_hvp, f, v=v), rough, measure, bound, lambda _: False)
+    by_step, rough = (partial(by, grad, v=v) for by in (complex_step_hvp, _differentiate_roughly))
+    ways = by_step, partial(dual_hvp, f, v=v), rough
+    return _weigh(w, ways, measure, bound, lambda _: False)
 
 
 def check_gradient(
-    f: Callable[[Array], Any],
-    grad: Callable[[Array], Any],
+    f: Function,
+    grad: Function,
     w: Array,
     v: Array | None = None,
     *,
@@ -513,14 +492,14 @@ def check_gradient(
     >>> check_gradient(lambda w: np.sum(w * w), lambda w: w, np.array([0.3, -1.2])).verdict
     'FAIL'
     """
-    f, grad = _Function(f), _Function(grad)
+    f, grad = _numpys(f), _numpys(grad)
     w, v, bound = _prepare(f, w, v, bound)
     report = _weigh_gradient(f, w, _with_cancellation(grad(w), w, v, bound, atol), bound)
     slope = _median_slope(lambda v: taylor_slope(f, grad, w, v), v)
     return report._replace(slope=slope, order=2)
 
 
-def _prepare(f: Callable[[Array], Any], w: Any, v: Any, bound: float) -> tuple[Array, Array, float]:
+def _prepare(f: Function, w: Any, v: Any, bound: float) -> tuple[Array, Array, float]:
     """Return w and directions (n, d) in the precision of f, and the bound for it."""
     w = _point(w)
     v = np.atleast_2d(_directions(w) if v is None else _point(v, "v"))
@@ -529,12 +508,10 @@ def _prepare(f: Callable[[Array], Any], w: Any, v: Any, bound: float) -> tuple[A
     return w, v, bound * (WIDER if dtype == np.float32 else 1)
 
 
-def _with_cancellation(
-    got: Array, w: Array, v: Array, bound: float, atol: float | None
-) -> Callable[[Callable[[Array], Any]], float]:
+def _with_cancellation(got: Array, w: Array, v: Array, bound: float, atol: float | None) -> Measure:
     """Return the measure of an error: of a derivative that is a function of the point."""
 
-    def measure(derivative: Callable[[Array], Any]) -> float:
+    def measure(derivative: Function) -> float:
         def narrow(w: Array) -> Array:
             return np.asarray(derivative(w)).astype(w.dtype)
 
@@ -544,9 +521,9 @@ def _with_cancellation(
 
 
 def check_hvp(
-    f: Callable[[Array], Any],
-    grad: Callable[[Array], Any],
-    hvp: Callable[[Array, Array], Any],
+    f: Function,
+    grad: Function,
+    hvp: Product,
     w: Array,
     v: Array | None = None,
     *,
@@ -572,7 +549,7 @@ def check_hvp(
     >>> check_hvp(f, g, lambda w, v: A.diagonal() * v, np.ones(2)).verdict
     'FAIL'
     """
-    f, grad, hvp = _Function(f), _Function(grad), _Function(hvp)
+    f, grad, hvp = _numpys(f), _numpys(grad), _numpys(hvp)
     w, v, bound = _prepare(f, w, v, bound)
     reports = [
         _weigh_hvp(f, grad, w, one, _with_cancellation(hvp(w, one), w, v, bound, atol), bound)
@@ -682,9 +659,14 @@ Generator = Callable[[Any, Array, Iterator[Any]], Iterator[Any]]
 
 
 def check_rounds(
-    algorithm: Any, generator: Generator, trace: Trace | None = None, *, draws: int = 100,
-    bound: float = BOUND, f: Any = None,
-) -> Report:  # fmt: skip
+    algorithm: Any,
+    generator: Generator,
+    trace: Trace | None = None,
+    *,
+    draws: int = 100,
+    bound: float = BOUND,
+    f: Any = None,
+) -> Report:
     """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
 
     algorithm : an `Algorithm`, with its settings.

@@ -14,6 +14,7 @@ from fedref.proofs.setting import Setting, equal
 from fedref.sampling import stream
 
 Compare = Callable[[Setting], Iterator[Report]]
+Values = Callable[[Setting], Any]
 
 
 class Row(NamedTuple):
@@ -79,18 +80,13 @@ def proof(
 
 
 def equation(
-    tag: str | tuple[str, ...],
-    claim: str,
-    got: Callable[[Setting], Any],
-    expected: Callable[[Setting], Any],
-    models: Sequence[Model] = FAMILIES,
-    bound: float = BOUND,
+    tag: str, claim: str, got: Values, expected: Values, models: Sequence[Model] = FAMILIES
 ) -> None:
     """Enter a proof that compares what fedref computes with what is expected, item by item."""
 
     def compare(c: Setting) -> Iterator[Report]:
         for pair in zip(tree.leaves(got(c)), tree.leaves(expected(c)), strict=True):
-            yield equal(*pair, bound)
+            yield equal(*pair)
 
     proof(tag, claim, models)(compare)
 

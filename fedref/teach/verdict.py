@@ -404,11 +404,7 @@ def equal(got: Any, other: Any) -> bool:
 
 
 def evidence(
-    exercise: Exercise,
-    line: int,
-    values: Sequence[Any],
-    whole: Sequence[Any],
-    faults: Sequence[str],
+    exercise: Exercise, line: int, values: list[Any], whole: list[Any], faults: list[str]
 ) -> Iterator[str]:
     """Yield what is known of a wrong answer: in words, then its numbers beside the right ones.
 
