@@ -174,8 +174,7 @@ class Model(ABC):
         lead = w.shape[:-1]
         if w.ndim < 1 or w.shape[-1] != self.d:
             raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
-        views = [(w[part], shape) for part, shape in self.layout]
-        return tuple([x if len(shape) == 1 else x.reshape(lead + shape) for x, shape in views])
+        return tuple([w[part].reshape(lead + shape) for part, shape in self.layout])
 
     @property
     def products(self) -> tuple[int, ...]:
