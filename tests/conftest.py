@@ -4,12 +4,14 @@ import gc
 import os
 import signal
 import sys
+from functools import partialmethod
 
 import pytest
 from hypothesis import Phase, settings
 from pages import FILES
 from running import end_processes
 
+from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.lab import plots
 
 settings.register_profile("fedref", deadline=None, max_examples=25, print_blob=True)
@@ -27,6 +29,13 @@ def pytest_collection_finish():
 def no_process_is_left():
     yield
     end_processes()
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """A process that answers calls begins as a copy of this one, and need not import anything."""
+    forked = partialmethod(SubprocessRunner.__init__, fork=True)
+    monkeypatch.setattr(SubprocessRunner, "__init__", forked)
 
 
 @pytest.fixture

@@ -101,6 +101,7 @@ def test_how_many_rows_are_named_is_counted():
     assert re.findall(r"(\d+) of (\d+)", page) == [(str(named), str(len(rows)))]
 
 
+@pytest.mark.usefixtures("forks")
 def test_rows_of_a_project(tmp_path, monkeypatch):
     adapter, out, other = (tmp_path / name for name in ("adapters/fake.py", "out", "other"))
     for folder in (adapter.parent, out, other):
