@@ -64,10 +64,16 @@ def fence_html(self: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     return f"<figure class=code>{caption}{block}</figure>" if place else block
 
 
+def svg_of(make: Any, *arguments: Any) -> bytes:
+    """Draw a picture as SVG, with coordinates to a hundredth of a point."""
+    svg = style.as_bytes(draw(make, *arguments), "svg")
+    return re.sub(rb"(\d\d\.\d\d)\d+", rb"\1", svg)
+
+
 def slider_html(page: str) -> str:
     """Return a picture whose frames a slider shows one by one; without its script, the middle one."""
     slider = SLIDERS[page]
-    svg = style.as_bytes(draw(draw_slider, page), "svg").decode()
+    svg = svg_of(draw_slider, page).decode()
     middle = len(slider.values) // 2
 
     def as_frame(match: re.Match[str]) -> str:
@@ -172,7 +178,7 @@ def build_site(folder: Path) -> list[Path]:
         text = page()
         made[f"{name}.html"] = page_html(text, name).encode()
         for picture in re.findall(r"\]\(([\w-]+)\.svg\)", text):
-            made[f"{picture}.svg"] = style.as_bytes(draw(PICTURES[picture]), "svg")
+            made[f"{picture}.svg"] = svg_of(PICTURES[picture])
     made["style.css"] = (files("fedref.teach") / "style.css").read_bytes()
     for name, content in made.items():
         write_atomically(folder / name, content)
