@@ -26,7 +26,8 @@ with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_ste
 
 Decisions
   [eq.2] prints ∇f_i(x) for ∇f_i(w): a misprint. [eq.7] prints α·d_i(w) where we write αd.
-  the paper calls FO "more accurate"; HF approximates eq.6 with error O(δ²), FO drops a term.
+  FO and HF are both there, as printed. The paper calls FO "more accurate", but HF approximates eq.6
+    with error O(δ²), and FO drops a term.
   batches. D, D′, D″ are drawn independently (other implementations cut them from one iterator that
     wraps around, so that small clients get the same rows). A client with n_k < B uses all its rows in
     each of the three.

@@ -1,4 +1,4 @@
-"""Cases drawn by Hypothesis: small numbers, and of all that fail the smallest, to compute by hand.
+"""Cases drawn by Hypothesis from simple numbers; the smallest that fails can be computed by hand.
 
 The specification answers each. A backend's failure counts only if the right answer is well conditioned. We
 move the inputs a little; how far the answer moves is its tolerance.

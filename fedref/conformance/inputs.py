@@ -1,6 +1,6 @@
 """Other inputs: the specification's answer to a case whose inputs are exchanged, shifted or read otherwise.
 
-A backend whose numbers these are has read an argument wrongly: no wrong line has to be found for that.
+If a backend's numbers are such an answer, it has read an argument wrongly, and its lines may all be right.
 """
 
 from collections.abc import Callable, Iterator, Mapping

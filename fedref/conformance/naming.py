@@ -2,7 +2,7 @@
 
 A known mistake is the specification with a wrong line. It is named only if it reproduces all failing cases of
 a function and an algorithm that it is known to change, and no passing case contradicts it.
-Whatever has no name has evidence: the answer for other inputs (inputs.py), a combination of the
+What no name explains gets evidence: the answer for other inputs (inputs.py), a combination of the
 specification's terms, a small change of it with the same numbers (variations.py), in which blocks they
 differ, a ratio, an order of entries, a multiple of an input.
 """
@@ -41,8 +41,8 @@ def name_mistakes(
 ) -> list[Result]:
     """Return the results with the known mistakes that explain them, or else with evidence.
 
-    They are sought in a process of their own: a wrong line may run without end. Where nothing failed with
-    numbers there is none. thorough : a name is tried even where another one fits and a passing case may
+    The search has a process of its own, since a wrong line may run without end. It has none where no
+    failure has numbers. thorough : a name is tried even where another one fits and a passing case may
     refute it.
     """
     results = list(results)  # all are known before a name is looked for
@@ -164,12 +164,12 @@ def by_subject(cases: Sequence[Case]) -> dict[tuple[str, str], list[int]]:
 
 
 def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> bool:
-    """Return whether the outputs are those of the specification with this mistake, and not the right."""
+    """Return whether the outputs are those of the specification with this mistake, and not the right ones."""
     return is_made(errata.answer(case, name), outputs, case, dtype)
 
 
 def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dtype: str) -> bool:
-    """Return whether the outputs are those that a wrong specification made, and not the right.
+    """Return whether the outputs are those that a wrong specification made, and not the right ones.
 
     Only what the specification has is compared; outputs that are right must be so in it.
     """
@@ -182,7 +182,7 @@ def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dty
 
 
 def holds(made: Mapping[str, Any], case: Case, dtype: str) -> bool:
-    """Return whether what a wrong specification made is right in a case."""
+    """Return whether a wrong specification's outputs are right in a case, all the same."""
     want = {name: x for name, x in case.outputs.items() if name in made}
     same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
     return bool(want) and all(
@@ -222,7 +222,7 @@ class Search:
     ) -> str:
         """Return the combination of terms or the variation that these answers are, or "".
 
-        end : how many calls are to be left then.
+        end : the search stops when so many calls are left.
         """
         families = {case.model["family"] for case, _ in failed}
         if not failed[0][0].algorithm:
@@ -254,7 +254,7 @@ class Search:
     def other_input(
         self, failed: Sequence[Case], fits: Fits, passed: Sequence[Case], holds: Fits, end: float
     ) -> str:
-        """Return of which other inputs these answers are, or ""."""
+        """Return which other inputs have these answers, or ""."""
         others = {case.name: dict(other_inputs(case)) for case in failed}
 
         def answer(case: Case, words: str) -> dict[str, Any]:

@@ -3,10 +3,10 @@
     cases = vectors.read()
     results = name_mistakes(run(backend, cases), cases, "float64")      # naming.py
 
-A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that
-case, and the suite goes on. In a `BackendProcess` it may also hang, fork, die or change NumPy: it answers
-there, and is compared here. The first case of each function and algorithm, and each that fails, is asked
-twice: answers may not depend on earlier calls.
+A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that case,
+and the suite goes on. A `BackendProcess` runs the backend in a child process and compares its answers in
+this one, so a backend may also hang, fork, die or change NumPy. The first case of each function and
+algorithm, and each that fails, is asked twice: answers may not depend on earlier calls.
 """
 
 import io
@@ -150,7 +150,7 @@ def place_of(error: BaseException) -> str:
 def as_plain(x: Any) -> Any:
     """Return an output as numbers that any process can read; `NoNumbers` where it holds anything else.
 
-    An object would be read by the backend's own code, in whichever process it is.
+    To read an object of another kind would run the backend's own code, in this process, too.
     """
     if isinstance(x, np.ndarray | np.generic):
         native = x.dtype.kind in "biufc" and x.dtype.isbuiltin != 2  # 2: of another library
@@ -160,7 +160,7 @@ def as_plain(x: Any) -> Any:
 
 
 def settings_and_bytes(case: Case, given: Mapping[str, Any]) -> Any:
-    """Return what tells whether a backend has changed a case or the inputs that it was given."""
+    """Return a case's settings and its inputs' bytes: equal before and after if a backend changed neither."""
     inputs = [
         (name, x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else (name, type(x))
         for name, x in flatten(given).items()
@@ -172,7 +172,7 @@ def settings_and_bytes(case: Case, given: Mapping[str, Any]) -> Any:
 
 
 def with_answer(case: Case) -> Case | None:
-    """Return the case with its answer; None where that is rounding alone, or of rows of zeros."""
+    """Return the case with its answer; None if the answer is rounding alone, or all rows are 0."""
     outputs = try_answer(case)
     rows = [x.any() for name, x in case.inputs.items() if name.endswith("X")]
     if not outputs or (rows and not any(rows)):
@@ -253,8 +253,8 @@ def grade_all(
 ) -> Iterator[Result]:
     """Yield the verdicts; the first case of each function and algorithm is asked twice.
 
-    until : when `monotonic()` is that, or the backend cannot be imported again, the cases that are left
-    are not asked.
+    until : the time by `monotonic()` from which no case is asked. Nor is one asked of a backend that cannot
+    be imported again.
     """
     seen = set[tuple[str, str]]()
     for case in cases:
@@ -298,9 +298,9 @@ import_backend = cache(load_backend)
 
 
 def ask_backend(name: str, method: str, *about: Any) -> Any:
-    """Return what the backend of that name answers, in the child: a backend itself cannot travel.
+    """Return what the backend of that name answers. It runs in the child: a backend cannot be pickled.
 
-    Nor can an error of its own, which the parent could read with the backend's code alone.
+    Nor can an error of a backend's own class: the parent could unpickle it only with the backend's code.
     """
     try:
         return getattr(InProcess(import_backend(name)), method)(*about)

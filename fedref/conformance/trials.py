@@ -1,8 +1,8 @@
-"""Trials: what a wrong specification answers, each counted and bounded, in a process that can be ended.
+"""Trials: the answers of wrong specifications, bounded in number, in a process that can be ended.
 
-They are counted by the calls of functions that the right answer takes: so a search tries the same, and a
-report says the same, however busy or slow the machine is. A wrong line may also run without end: the
-process then ends itself, and the search begins again without it.
+A trial costs as many function calls as the right answer takes. Calls are counted, not seconds: so a search
+tries the same, and a report says the same, on a slow or busy machine. A wrong line may also run without
+end. Then the process ends itself, and the search begins again without that line.
 """
 
 import os

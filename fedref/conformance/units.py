@@ -1,4 +1,4 @@
-"""Units of rounding: how far answers may lie apart whose products are coarser than their dtype.
+"""Units of rounding: how far answers may lie apart if products are rounded more coarsely than their dtype.
 
     --unit tf32      --unit 2**-9      --unit grad=bfloat16,hvp=2**-7
 

@@ -1,8 +1,8 @@
 """Variations: the specification with one small change, tried where no known mistake has a backend's numbers.
 
-A change leaves out a factor or a term, turns a sign, doubles, halves or squares, or puts another variable or
-function in the place of one; or it puts in a number, which is solved for: 0.1 of what a ReLU leaves out.
-Unlike a known mistake nobody has written it down: it is found.
+A change leaves out a factor or a term, turns a sign, doubles, halves or squares, or puts another variable
+or function in the place of one; or it puts in a number, which is solved for: 0.1 of what a ReLU leaves out.
+Nobody has written such a change down, as a known mistake is: a search finds it.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Hypothesis as a source of what is drawn: numbers of a blackboard, and of all that fails the smallest."""
+"""Hypothesis as a source of what is drawn: simple numbers, and what fails is made as small as it can be."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
 
 @dataclass(frozen=True)
 class HypothesisSource:
-    """A source of choices by Hypothesis: numbers of a blackboard, and of failures the smallest."""
+    """A source of choices by Hypothesis: simple numbers, and of failures the smallest."""
 
     draw: Draw
     most_rows: ClassVar[int] = 3

@@ -13,19 +13,20 @@ cases, and so are those that Hypothesis draws. `answer(case)` is what the specif
     >>> answer(case)
     {'meta_gradient': array([-0.38309556])}
 
-What goes in is what a backend gets (`fedref.conformance` lists calls, inputs and conventions); what comes
-out has the same names, flat: {"meta_gradient": ...}, {"0.server.w": ..., "0.clients.3.c_i": ...}. Of a
-round these are the server's state as far as the specification yields it, what each client keeps (all that
-have taken part so far), and `0.measured.penalty` and the like: means over clients. NotImplementedError says
-that the specification has no such part.
+Inputs are those of a backend (`fedref.conformance` lists calls, inputs and conventions). Outputs have the
+same names, flat: {"meta_gradient": ...}, {"0.server.w": ..., "0.clients.3.c_i": ...}. A round's outputs are
+the server's state, as far as the specification yields it; what each client keeps that has taken part so
+far; and means over clients, such as `0.measured.penalty`. A part that the specification does not have
+raises NotImplementedError.
 
 `trace(lambda: answer(case))` returns the lines of `fedref/spec.py` that ran, with the values that they set,
 so that a person can check a case on a blackboard. `find_combination` says which terms of these lines a
 wrong answer is made of: "yours is u + alpha * f.hvp(w, u, D2)". `mistaken(algorithm, name)` is an algorithm
-with a known mistake (`fedref explain mistakes`): a run then has the curve of other projects' code.
+with a known mistake (`fedref explain mistakes` lists them): a run of it has the curve of code that makes
+it.
 
-An error here would be shared by all that is compared: the golden vectors, which other code made, guard
-against it.
+All comparisons share this package, so an error in it would show in none of them. The golden vectors guard
+against that: other code computed them.
 """
 
 from fedref.judge.adapter import answer

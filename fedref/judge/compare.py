@@ -1,8 +1,9 @@
 """The comparer: whether an answer is right, and how far right answers may lie apart.
 
 Golden and drawn cases, rounds of your own (`checks.check_rounds`), drawn models and proofs are compared
-here. A difference counts relative to the largest entry that is right. How much of it is rounding is
-measured where it decides: by how many times as much as its inputs an answer moves. At a kink it jumps.
+here. A difference counts relative to the largest entry that is right. How much of it may be rounding is
+measured only where that decides: we move the inputs a little, and see how many times as much the answer
+moves. At a kink it jumps.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,10 +49,10 @@ def measure_condition(
     f: Callable[[dict[str, Array]], Mapping[str, Any]], inputs: Mapping[str, Array],
     outputs: Mapping[str, Any],
 ) -> float:  # fmt: skip
-    """Return by how many times as much as `inputs`, moved both ways, f's outputs move: 1 or more.
+    """Return how many times as much as its inputs f's outputs move, the larger of two ways: 1 or more.
 
-    inputs : those that are moved; outputs : f(inputs), of which the floats count. It is `KINK` or more
-    close to a kink, and where f returns something else there.
+    inputs : those that are moved, both up and down. outputs : f(inputs), of which the floats count. The
+    result is `KINK` or more close to a kink, and where f lacks an output nearby.
     """
     ways = {n: STEP * np.cos(i + np.arange(x.size)).reshape(x.shape)
             for i, (n, x) in enumerate(inputs.items())}  # fmt: skip
@@ -70,7 +71,7 @@ def is_convention(error: float | None, condition: float) -> bool:
 
 
 def tolerance(condition: float) -> dict[str, float]:
-    """Return how much outputs may differ that inputs move so many times as much."""
+    """Return how much outputs of this condition may differ."""
     return {name: ULPS * condition * float(np.finfo(name).eps) for name in ("float64", "float32")}
 
 

@@ -1,4 +1,4 @@
-"""Evidence: what can be seen in wrong numbers, of which no known mistake is the cause."""
+"""Evidence: what can be seen in wrong numbers that no known mistake explains."""
 
 from collections.abc import Iterator
 from fractions import Fraction

@@ -1,6 +1,6 @@
 """Derivatives, entry by entry, of NumPy's functions that the specification does not need.
 
-Dual numbers (`fedref.checks`) and tapes have their rules from here, for losses and penalties of your own.
+Dual numbers (`fedref.checks`) and tapes take their rules from here, for losses and penalties of your own.
 """
 
 from typing import Any

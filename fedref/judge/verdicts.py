@@ -1,4 +1,4 @@
-"""Verdicts: whether an answer to a case is right; at a kink, where only a choice shows, what is said."""
+"""Verdicts: whether an answer to a case is right, and what to say at a kink, where code makes a choice."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ def grade_again(case: Case, result: Result, dtype: str, condition: float) -> Gra
 
 
 def measure(case: Case) -> float:
-    """Return the condition of a case: by how many times as much as its inputs the outputs move."""
+    """Return the condition of a case: how many times as much as its inputs its outputs move."""
     fixed = "loss", ".s"  # a weight of 0 is no number to move
     floats = {n: x for n, x in case.inputs.items() if x.dtype.kind == "f" and not n.endswith(fixed)}
 

@@ -1,7 +1,7 @@
 """Identities that the papers' formulae satisfy beyond the cases: objectives, limits and edges.
 
-Where the specification has a formula that somebody derived, it is the complex step of its objective here;
-where a quantity is defined by what it becomes in the end, it becomes that.
+A formula of the specification that somebody derived must equal the complex step of its objective. A
+quantity that is defined as a limit must come to that limit.
 """
 
 import math

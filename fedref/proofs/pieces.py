@@ -1,4 +1,4 @@
-"""The cost of a model, and its numbers piece by piece and in float32: as at once, in float64."""
+"""A model's cost; and its numbers piece by piece, or in float32, equal those at once in float64."""
 
 from collections.abc import Iterator
 from functools import partial

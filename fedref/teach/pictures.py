@@ -2,7 +2,7 @@
 
 Each client fits y = wᵀx to four rows of its own. So its loss is a bowl, ½(w − c)ᵀA(w − c) and a constant,
 and two things can be chosen: where the bowl has its minimum, and how steep it is. The first client's is
-steep and the second's is flat: what a method does about clients that differ is then to be seen.
+steep and the second's is flat, so that one sees what a method does about clients that differ.
 """
 
 import tomllib

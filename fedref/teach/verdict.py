@@ -1,7 +1,7 @@
-"""The verdict on a student's file: right, or what is known of its mistake. It never says the solution.
+"""The verdict on a student's file: right, or what is known of its mistake. It never shows the solution.
 
 We evaluate the student's expression at every point where the specification evaluates its own, with the same
-names in sight. A difference is told in words (a known mistake, a wrong form, the sign or factor of a term)
+names in sight. A difference is shown in words (a known mistake, a wrong form, the sign or factor of a term)
 and in numbers.
 """
 

@@ -1,4 +1,4 @@
-"""What a unit's numbers are computed from, which its file is sealed with; and what last digits depend on."""
+"""What a unit's numbers are computed from (its file has the hash), and what their last digits depend on."""
 
 import ast
 import inspect
