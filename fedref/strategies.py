@@ -82,7 +82,7 @@ def batches(
     empty : whether a batch may have no row.
     """
     source = HypothesisSource(draw)
-    D = sources.draw_some(source, model, 0 if empty else 1, most)
+    D = sources.draw_batch(source, model, source.choose(range(0 if empty else 1, most + 1)))
     return Batch(**D, **(sources.draw_weights(source, len(D["y"])) if weights else {}))
 
 

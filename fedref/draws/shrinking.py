@@ -94,9 +94,10 @@ def smallest(
     draws : how many examples are drawn, at most.
     seed : of the draws (None: the same examples each time).
     key : keeps a failure in Hypothesis' database (None: it is not kept).
-    seconds, attempts : for how long, and by how many examples, a failure is made smaller.
-    form, forms : what a compiled function is compiled for, of an example; once so many new ones were
-        tried, a failure is made smaller by known ones alone.
+    seconds : for how long a failure is made smaller, > 0.
+    attempts : by how many examples it is made smaller, at most.
+    form : a function of an example: what a compiled function is compiled for, which can be hashed.
+    forms : how many new forms are tried while a failure is made smaller; then known ones alone are.
     """
     how: dict[str, Any] = {"database": None} if key is None else {}
     how |= {"deadline": None, "suppress_health_check": list(HealthCheck)}
