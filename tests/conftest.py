@@ -39,11 +39,16 @@ def forks(monkeypatch):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """In an empty folder of its own; without pictures, which take most of the time."""
-    monkeypatch.chdir(tmp_path)
+def no_pictures(monkeypatch):
+    """Runs draw nothing, which takes most of their time."""
     monkeypatch.setattr(plots, "curves", lambda table: None, raising=False)
     monkeypatch.setattr(plots, "save", lambda figure, path: None, raising=False)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, no_pictures):
+    """In an empty folder of its own, without pictures."""
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

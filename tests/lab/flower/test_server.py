@@ -29,6 +29,13 @@ FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
 ONE_ROUND = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
 
+
+@pytest.fixture(autouse=True)
+def few_pictures(request):
+    if "picture" not in request.node.name:
+        request.getfixturevalue("no_pictures")
+
+
 # ---- the same numbers ----------------------------------------------------------------------------
 
 VARIANTS = {
@@ -78,6 +85,10 @@ def test_every_algorithm_and_kind_of_plan_to_the_bit(name, tmp_path):
     assert same_tables(tmp_path / "far", tmp_path / "near")
     assert same_parameters(there, here)
     assert said == []
+
+
+def test_a_run_has_its_picture(tmp_path):
+    far(tmp_path, ONE_ROUND)
     assert (tmp_path / "far" / "curves.png").stat().st_size > 1000
 
 
