@@ -10,6 +10,7 @@ differ, a ratio, an order of entries, a multiple of an input.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedref.judge import Case, errata, find_combination
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import difference
+from fedref.judge.errata import MISTAKES
 from fedref.judge.evidence import SAME, describe
 from fedref.judge.verdicts import FAILED, PASSED, Result
 from fedref.models.numerics import Array
@@ -32,8 +34,8 @@ TRIED = 4
 LIMIT, EVIDENCE = 24_000_000, 24_000_000
 #: Whether a wrong specification's answer to a case is the backend's, or the right one.
 Fits = Callable[[Mapping[str, Any], Case], bool]
-#: How evidence begins that is a name which fits smaller cases.
-PERHAPS = "perhaps: "
+#: How evidence begins that is a name which fits smaller cases; what joins the names of two at once.
+PERHAPS, BOTH = "perhaps: ", ", together with "
 
 
 def name_mistakes(
@@ -243,6 +245,9 @@ class Search:
             return said
         if not is_round and (said := self.combination(some)):
             return said
+        middle = (self.trials.left + end) / 2
+        if is_round and (pair := self.pair(some, passed, middle)):
+            return f"two known mistakes at once: {BOTH.join(pair)}"
         variation = find_variation(
             wrong, fits, right, as_right, outputs, self.found, self.trials, end
         )
@@ -250,6 +255,31 @@ class Search:
             return self.combination(some) if is_round else ""
         self.found.append(variation)
         return str(variation)
+
+    def pair(
+        self, failed: Sequence[tuple[Case, Result]], passed: Sequence[Case], end: float
+    ) -> tuple[str, ...]:
+        """Return two names that explain these rounds together, of those that no case here refutes."""
+        some = sorted(failed, key=lambda pair: pair[0].model["d"])[:TRIED]
+        early = [shorten(case, result.output) for case, result in some]  # most pairs end here
+        wrong = [*zip(early, some), *((case, (case, result)) for case, result in some)]
+        refuted = {name for case in passed for name in case.catches}
+        tried = dict.fromkeys(name for case, _ in some for name in case.catches)
+        paper, _, _ = some[0][0].tag.partition(" ")
+        own = [n for n in tried if MISTAKES[n].tag.startswith(f"{paper} ") and n not in refuted]
+
+        def answer(case: Case, both: tuple[str, ...]) -> dict[str, Array]:
+            work = partial(errata.answer_of_pair, names=both)
+            return self.trials.answer(case, BOTH.join(both), work)
+
+        for both in combinations(own, 2):
+            if self.trials.left <= end:
+                break
+            if all(
+                is_made(answer(x, both), r.outputs, x, self.dtype) for x, (_, r) in wrong
+            ) and all(holds(answer(case, both), case, self.dtype) for case in passed[:TRIED]):
+                return both
+        return ()
 
     def other_input(
         self, failed: Sequence[Case], fits: Fits, passed: Sequence[Case], holds: Fits, end: float

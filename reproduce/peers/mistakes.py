@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from fedref import spec
+from fedref.algorithms import ALGORITHMS
 from fedref.conformance import naming
-from fedref.judge import errata
+from fedref.conformance.trials import Trials
+from fedref.judge import errata, verdicts
 from fedref.judge.case import Case, build_model
 from reproduce.peers.situations import answer
 
@@ -64,7 +66,18 @@ def deng(case: Case, *names: Any) -> Outputs:
 
 
 def find_names(outputs: Mapping[str, Any], case: Case) -> tuple[str, ...]:
-    """Return the suite's mistakes with which the specification answers what a project did."""
-    tags = {name: mistake.tag for name, mistake in errata.MISTAKES.items()}
-    near = case.catches or [name for name in tags if tags[name].startswith(f"{case.algorithm} ")]
-    return tuple(name for name in near if naming.explains(outputs, case, "float64", name))
+    """Return the suite's mistakes with which the specification answers what a project did: some that each
+    explain it, or the one text of two that do so together."""
+    paper = ALGORITHMS[case.algorithm].__module__.rpartition(".")[2].replace("_", "-")
+    tags = {name: mistake.tag.partition(" ")[0] for name, mistake in errata.MISTAKES.items()}
+    near = case.catches or tuple(name for name in tags if tags[name] == paper)
+    if one := tuple(name for name in near if naming.explains(outputs, case, "float64", name)):
+        return one
+    if case.call != "round":
+        return ()
+    result = verdicts.Result(
+        case.name, "", verdicts.FAILED, output=case.required[-1], outputs=outputs
+    )
+    search = naming.Search("float64", Trials(naming.EVIDENCE))
+    pair = search.pair([(case._replace(catches=near, tag=f"{paper} "), result)], (), 0)
+    return (naming.BOTH.join(pair),) if pair else ()

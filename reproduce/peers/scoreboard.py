@@ -87,12 +87,17 @@ def read_table(path: Path) -> dict[tuple[str, str], Row]:
     return {(row["project"], row["run"]): row for row in rows}
 
 
+def far(about: Mapping[str, Any], row: Row) -> bool:
+    """Return whether a row's outputs are not those of its `equals`."""
+    return float(row["from the equal"]) > about.get("close", CLOSE)
+
+
 def name_outputs(about: Mapping[str, Any], row: Row) -> str:
     """Return what the suite of today names of a row's outputs, which are those of the row's `equals`.
 
     Outputs that are nothing's are not kept: their names are those of the day on which they were measured.
     """
-    if "equals" not in about or not row["from the equal"] or float(row["from the equal"]) > CLOSE:
+    if "equals" not in about or not row["from the equal"] or far(about, row):
         return row["named"]
     case = situations.make_case(row["run"])
     return "; ".join(mistakes.find_names(mistakes.outputs_with(case, *about["equals"]), case))

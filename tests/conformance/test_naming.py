@@ -1,6 +1,7 @@
 """What is said of wrong numbers: names where they are certain, else a variation, a combination or a place."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -342,3 +343,58 @@ def test_rounds_are_cut_behind_the_wrong_one():
     made = variations.try_answer(short)
     assert naming.holds(made, case, "float64")
     assert "1.server.w" not in made
+
+
+# ---- what packages compute
+
+#: Mistake of a package, written anew → the known one that explains it, or the two that do so at once.
+PACKAGES = {
+    "fluke-fl 0.8.1, FedNova": "FedNova's weights do not sum to one",
+    "fluke-fl 0.8.1, pFedMe": "pFedMe's anchor is the variable itself, and θ̃ is sent",
+    "fluke-fl 0.8.1, FedAvgM": "the first round is lost",
+    "fluke-fl 0.8.1, FedAdam":
+        "FedOpt's Δ is scaled by the server's rate, too, together with FedOpt's v starts at 0",
+    "plato-learn 1.41, SCAFFOLD":
+        "SCAFFOLD's correction has the wrong sign, and c_i⁺ is c plus the mean step",
+    "plato-learn 1.41, FedDyn": "FedDyn pulls to 2θᵗ, together with FedDyn's server ignores h",
+    "openfl 1.9, FedYogi":
+        "FedOpt with bias correction and v from 0, together with FedYogi's v decays as FedAdam's",
+    "oiafed 0.2.3, FedDyn":
+        "FedDyn's clients take FedAvg's steps, together with FedDyn's h sums the models, not their changes",
+    "oiafed 0.2.3, FedNova": "FedNova's weights count epochs, and nothing is normalised",
+    "oiafed 0.2.3, FedYogi's v alone": "FedYogi's v moves by |Δ² − v|",
+    "fl4health 0.4.2, Deng's APFL":
+        "Deng's APFL: α's gradient times α² + (1 − α)², plus 0.02 α, once a round",
+    "p2pfl 0.4.4, SCAFFOLD": "SCAFFOLD's correction is missing",
+}  # fmt: skip
+BLOCKS = (Path(__file__).with_name("packages.txt")).read_text("utf-8").split("\n\n")[1:]
+
+
+QUICK = (
+    "fluke-fl 0.8.1, FedNova",
+    "fluke-fl 0.8.1, FedAvgM",
+    "openfl 1.9, FedYogi",
+    "oiafed 0.2.3, FedNova",
+)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        pytest.param(one, id=one.name, marks=[] if one.name in QUICK else pytest.mark.slow)
+        for one in map(errata.parse, BLOCKS)
+    ],
+)
+def test_what_a_package_computes_is_named(no_variation, mistake):
+    """In the two smallest of an algorithm's golden rounds, of which a package that has no halves answers."""
+    algorithm = PACKAGE_OF.get(mistake.tag, mistake.tag.split()[0])
+    algorithm = "fedyogi" if "Yogi" in mistake.name else algorithm
+    cases = sorted(cases_of("round", algorithm), key=lambda case: case.model["d"])[:2]
+    expected = PACKAGES[mistake.name]
+    for result in named(cases, [answer(case, mistake) for case in cases]):
+        assert result.status == FAILED
+        told = " ".join(result.mistakes) or result.evidence
+        assert told.removeprefix("two known mistakes at once: ") == expected
+
+
+PACKAGE_OF = {"fedopt alg.2": "fedadam", "fedopt fedavgm": "fedavgm"}
