@@ -33,9 +33,10 @@ Decisions
     FedAvg with a delay), send c_i⁺ in place of Δc_i, or leave out |S|/N.
   A reply that is lost. The paper commits c_i⁺ on the client before the server has Δc_i: if that never
     arrives, c − mean c_i is wrong for good, while c → 0 looks converged. Two clients ½(w + 1)² and
-    (3/2)(w − 2)² with η_l = 0.05, K = 5 that lose one reply in round 4: the mean gradient stays at 0.082,
-    which is |c − mean c_i|. Here c_i⁺ counts with the reply: a client that failed keeps the c_i that it
-    had; over Flower a request names the round whose state counts; a checkpoint holds c and all c_i.
+    (3/2)(w − 2)² with η_l = 0.05, K = 5, from 0, lose the first's reply of round 4: the mean gradient
+    stays at 0.082, which is |c − mean c_i|. Here c_i⁺ counts with the reply: a client that failed keeps
+    the c_i that it had; over Flower a request names the round whose state counts; a checkpoint holds c
+    and all c_i.
 
 >>> import numpy as np
 >>> x, y, c = np.array([1.0, 2.0]), np.array([0.5, 2.0]), np.zeros(2)

@@ -128,13 +128,18 @@ def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
     )  # fmt: skip
 
 
+def federation_of(pooled: bool) -> Federation:
+    """Return both clients' rows, or one client that has all."""
+    X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
+    part = Part(np.arange(8), np.array([0, 8] if pooled else [0, 4, 8]))
+    return Federation(Source(X, y), part, part)
+
+
 def play_rounds(
     algorithm: AnyAlgorithm, rounds: int = PLAYED, steps: Sequence[int] = STEPS, more: int = 0
 ) -> list[Round]:
     """Run rounds of both clients, and note each client's local steps; after `more`, whether it rests."""
-    X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
-    part = Part(np.arange(8), np.array([0, 8] if algorithm.pooled else [0, 4, 8]))
-    federation, paths = Federation(Source(X, y), part, part), list[Array]()
+    federation, paths = federation_of(algorithm.pooled), list[Array]()
 
     def work(_: Any, model: Model, sent: Any, states: Any, data: LocalData) -> Any:
         for k, kept in enumerate(states):
@@ -403,8 +408,53 @@ def draw_ellipses() -> Figure:
     return figure
 
 
+#: The round whose reply of client 2 is lost, and how many are drawn.
+LOST, FOLLOWED = 4, 16
+
+
+def play_lost_reply(keeps: bool, rounds: int = FOLLOWED) -> Array:
+    """Return ‖∇f(x)‖, ‖c − mean c_i‖ and ‖c‖ after each round of SCAFFOLD, (rounds, 3).
+
+    In one round client 2 does its work, and the server does not get it. keeps : whether its c_i is the new
+    one nevertheless.
+    """
+    algorithm, federation = make_algorithm("scaffold", {}), federation_of(pooled=False)
+    state, norms = State(algorithm.initial(MODEL, START), {}), list[Any]()
+    for t in range(rounds):
+        plan = plan_of(algorithm, t, STEPS)
+        worked, _ = run_round(algorithm, MODEL, state, plan, federation)
+        if t + 1 == LOST:
+            late = plan._replace(straggler=np.array([False, True]))
+            counted, _ = run_round(algorithm, MODEL, state, late, federation)
+            worked = counted._replace(clients=worked.clients if keeps else counted.clients)
+        state = worked
+        w, c = state.server
+        gradient = np.mean([MODEL.grad(w, D) for D in DATA], axis=0)
+        mean = np.mean([state.clients[k].c_i for k in range(2)], axis=0)
+        norms.append([np.linalg.norm(x) for x in (gradient, c - mean, c)])
+    return np.array(norms)
+
+
+def draw_lost_reply() -> Figure:
+    """Draw where SCAFFOLD comes to rest after one lost reply, with the new c_i and with the old one."""
+    figure = Figure((5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    wrong, right = play_lost_reply(keeps=True), play_lost_reply(keeps=False)
+    for norms, text, colour, line in (
+        (wrong[:, 0], "mean gradient, new $c_i$ kept", COLOURS[2], "-"),
+        (wrong[:, 1], "$c$ − mean $c_i$, new $c_i$ kept", COLOURS[0], ":"),
+        (wrong[:, 2], "$c$, new $c_i$ kept", COLOURS[1], "--"),
+        (right[:, 0], "mean gradient, old $c_i$ kept", COLOURS[3], "-"),
+    ):
+        shown = np.where(norms > 1e-12, norms, np.nan)  # not rounding
+        axes.semilogy(np.arange(1, FOLLOWED + 1), shown, line, color=colour, label=text)
+    axes.set(xlabel="round", ylabel="norm", ylim=(1e-5, 1), xticks=range(2, FOLLOWED + 1, 2))
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
 #: How often estimates of a meta-gradient are drawn, how many of them are shown, the batch and the inner step.
-DRAWN, FEW, BATCH, ALPHA = 20000, 300, 4, 0.6
+DRAWN, FEW, BATCH, ALPHA = 20000, 100, 4, 0.6
 
 
 def draw_noise() -> Figure:
@@ -442,6 +492,7 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     **{f"rounds-{name}": partial(draw_rounds, name) for name in ALGORITHMS},
     "ellipses": draw_ellipses,
     "noise": draw_noise,
+    "lost-reply": draw_lost_reply,
     "complex-step": partial(draw_halves, (5.6, 4.6), 0, draw_errors),
     "taylor-slope": partial(draw_halves, (5.6, 4.6), 0, draw_remainders),
 }

@@ -169,6 +169,25 @@ def test_a_failing_client_is_named_or_dropped(where, stack, threads, monkeypatch
     assert log.floats_down == other.floats_down == 5 * 2 * model.d
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["on-failure=drop", "straggler"])
+def test_a_client_whose_reply_did_not_count_keeps_its_old_state(fails):
+    """So SCAFFOLD's c stays the mean of all c_i; a client that is lost in its first round has none."""
+    model = MODELS["mlp"]
+    healthy, broken = make_federation(model), poisoned(model)
+    state, algorithm = start(Scaffold(), model), Fails()
+    for t, lost in enumerate([True, False, True, True, False]):
+        plan = make_plan(EVERYONE, healthy.train.sizes, t, 0)
+        before, given = state.clients.get(BAD), broken if lost and fails else healthy
+        if lost and not fails:
+            plan = plan._replace(straggler=np.arange(len(SIZES)) == BAD)
+        work = CarefulClients("drop", lambda _: None)
+        state, log = run_round(algorithm, model, state, plan, given, work=work)
+        assert (log.failed, log.dropped) == (lost and fails, lost and not fails)
+        assert (state.clients.get(BAD) is before) == lost
+        mean = sum(kept.c_i for kept in state.clients.values()) / len(SIZES)
+        np.testing.assert_allclose(state.server.c, mean, rtol=1e-12, atol=1e-15)
+
+
 # ---- what a round does beside its arithmetic, by counting -----------------------------------------
 
 SIXTY = (60, 60, 60)

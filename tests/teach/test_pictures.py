@@ -80,6 +80,14 @@ def test_scaffold_rests_on_the_cross_and_others_where_their_answers_say():
     assert off(deng[-1].adapted[0], deng[-1].after) < 1e-6
 
 
+def test_after_a_lost_reply_the_mean_gradient_is_what_c_lacks_of_the_mean_of_the_c_i():
+    gradient, difference, c = pictures.play_lost_reply(keeps=True, rounds=60).T
+    assert difference[pictures.LOST - 2] < 1e-12 < 1e-2 < difference[-1]
+    assert abs(gradient[-1] - difference[-1]) < 1e-12 > c[-1]
+    gradient, difference, _ = pictures.play_lost_reply(keeps=False, rounds=60).T
+    assert gradient[-1] < 1e-12 > difference.max()
+
+
 def test_apfl_s_shared_parameters_move_less_with_a_larger_mu():
     values = pictures.SLIDERS["apfl"].values
     ends = [rounds("apfl", mu=float(mu)) for mu in (values[0], values[-1])]

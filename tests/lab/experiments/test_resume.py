@@ -4,6 +4,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import contents, document
@@ -11,6 +13,7 @@ from running import contents, document
 import fedref
 from fedref import strategies
 from fedref.algorithms import ALGORITHMS
+from fedref.lab.experiments import checkpoint
 from fedref.lab.experiments.progress import Progress
 
 
@@ -55,3 +58,17 @@ def test_resumed_runs_leave_the_bytes_of_a_whole_one(table, stops):
                 fedref.run(table, out=parts, progress=stop_after(rounds))
         fedref.run(table, out=parts)
         assert contents(parts) == contents(whole)
+
+
+@pytest.mark.parametrize("stops", [(), (1, 1, 1)])
+def test_what_a_dropped_straggler_computed_is_in_no_checkpoint(stops, tmp_path):
+    """SCAFFOLD's c is the mean of the c_i that clients keep, wherever a run is stopped and goes on."""
+    table = document(algorithms={"scaffold": {}}, stragglers=0.5, rounds=4)
+    for progress in (*map(stop_after, stops), Progress()):
+        with suppress(KeyboardInterrupt):
+            fedref.run(table, out=tmp_path / "run", progress=progress)
+        (path,) = (tmp_path / "run").rglob("*.ckpt")
+        record = checkpoint.loads(path.read_bytes())
+        c, kept = record.state.server.c, record.state.clients
+        np.testing.assert_allclose(c, sum(x.c_i for x in kept.values()) / 4, rtol=1e-12, atol=1e-15)
+        assert sum(row["dropped"] for row in record.rows) > 0
