@@ -19,6 +19,10 @@ from fedref.lab.experiments.results import describe_newest
 from fedref.lab.experiments.unit import Engine, Record, Say, Unit, rounds_done, units
 
 
+def ignore(*_: Any) -> None:
+    """Do nothing. Workers get it, so it has a name."""
+
+
 class Progress(NamedTuple):
     """The functions that a run calls.
 
@@ -27,10 +31,10 @@ class Progress(NamedTuple):
     is done now: loading, splitting, training, evaluating.
     """
 
-    round: Callable[[Unit, Record], None] = lambda unit, record: None
-    message: Say = lambda text: None
-    elsewhere: Callable[[Mapping[int, int]], None] = lambda rounds: None
-    phase: Say = lambda text: None
+    round: Callable[[Unit, Record], None] = ignore
+    message: Say = ignore
+    elsewhere: Callable[[Mapping[int, int]], None] = ignore
+    phase: Say = ignore
 
     def watch(self, engine: Engine) -> Engine:
         """Return an engine that tells when it evaluates."""

@@ -46,26 +46,31 @@ class Options(NamedTuple):
 
     directory : None: nothing is saved. every : seconds between savings of a unit, or more if one takes
     long; 0: after every round. changed_code : go on with units that other code or another version of
-    fedref has begun.
+    fedref has begun. workers : processes of this machine that share the units; executor : runs whole units
+    in their place. threads : how many run the clients of a round where the model is large, divided by the
+    workers (None: one a processor).
     """
 
-    directory: Path | None
+    directory: Path | None = None
     every: float = 10.0
     changed_code: bool = False
     engine: EngineOf = None
+    workers: int = 1
+    executor: Executor | None = None
+    threads: int | None = None
+    progress: Progress = SILENT
 
 
 # ---- one unit ------------------------------------------------------------------------------------
 
 
-def complete_unit(
-    unit: Unit, loader: Loader, how: Options, progress: Progress
-) -> Generator[Record, None, None]:
+def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record, None, None]:
     """Run the rounds that a unit's file does not have yet, and save it; yield the record after each.
 
     If an error, a signal or the caller ends it, what was done is saved.
     """
-    directory, loaded = how.directory, load_experiment(unit.experiment, loader)
+    directory, progress = how.directory, how.progress
+    loaded = load_experiment(unit.experiment, loader)
     engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
     with errors_of_own_code(unit.algorithm, loaded.model):
@@ -117,7 +122,8 @@ def complete_elsewhere(
         if folder:
             run_directory.make_folders(folder, [unit])
         options = how or Options(folder, every=inf)
-        for record in complete_unit(unit, loader, options, Progress(message=messages.append)):
+        options = options._replace(progress=Progress(message=messages.append))
+        for record in complete_unit(unit, loader, options):
             tell(rounds_done(unit, record))
         # scores first, as a record counts on them
         paths = (
@@ -131,25 +137,19 @@ def complete_elsewhere(
 # ---- all units -----------------------------------------------------------------------------------
 
 
-def complete_units(
-    work: list[Unit],
-    loader: Loader,
-    how: Options,
-    progress: Progress,
-    workers: int,
-    executor: Executor | None,
-) -> Iterator[Record]:
+def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[Record]:
     """Complete all units: in this process, in `workers` of this machine, or in an executor."""
-    place = how.directory
+    place, progress = how.directory, how.progress
     saved = {u.number for u in work if place and run_directory.record_path(place, u).exists()}
     new = [unit for unit in work if unit.number not in saved]
 
     def run_elsewhere() -> Generator[tuple[Unit, tuple[dict[str, bytes], list[str]]], None, None]:
-        if executor is not None:
-            yield from run_in_executor(executor, partial(complete_elsewhere, loader=loader), new)
-        elif workers > 1:
-            call = partial(complete_elsewhere, loader=loader, how=how._replace(engine=None))
-            yield from run_in_workers(workers, call, work, progress.elsewhere, progress.message)
+        call = partial(complete_elsewhere, loader=loader)
+        if how.executor is not None:
+            yield from run_in_executor(how.executor, call, new)
+        elif how.workers > 1:
+            call = partial(call, how=how._replace(engine=None, progress=SILENT))
+            yield from run_in_workers(how.workers, call, work, progress.elsewhere, progress.message)
 
     with closing(run_elsewhere()) as results:
         for unit, (files, messages) in results:
@@ -161,7 +161,7 @@ def complete_units(
                 progress.message(text)
             progress.elsewhere({unit.number: unit.experiment.rounds + 1})
     for unit in work:  # of those that others have run, what follows has only to read the files
-        with closing(complete_unit(unit, loader, how, progress)) as rounds:
+        with closing(complete_unit(unit, loader, how)) as rounds:
             for i, record in enumerate(rounds):
                 if i == 0 and unit.number not in saved:
                     for earlier in earlier_records(record):
@@ -174,40 +174,27 @@ def complete_units(
 
 
 def execute(
-    experiment: Experiment,
-    directory: Path | None = None,
-    *,
-    loader: Loader | None = None,
-    executor: Executor | None = None,
-    workers: int = 1,
-    threads: int | None = None,
-    every: float = 10.0,
-    progress: Progress = SILENT,
-    engine: EngineOf = None,
-    changed_code: bool = False,
+    experiment: Experiment, directory: Path | None = None, loader: Loader | None = None, **how: Any
 ) -> Run:
     """Run every unit; go on from its file, if there is one; write the tables at the end.
 
-    executor : runs whole units in the place of workers. threads : how many run the clients of a round
-    where the model is large, divided by the workers (None: one a processor). every, changed_code,
-    engine : as in `Options`. loader : holds what `resolve_experiment` has loaded.
+    how : as in `Options`. loader : holds what `resolve_experiment` has loaded.
     """
-    loader, work = loader or Loader(), units(experiment)
-    workers = 1 if executor is not None else workers
-    shared = directory is None and (workers > 1 or executor is not None)
+    options, loader, work = Options(directory, **how), loader or Loader(), units(experiment)
+    workers = 1 if options.executor is not None else options.workers
+    shared = directory is None and (workers > 1 or options.executor is not None)
 
     def run_all() -> Run:
         first = load_experiment(work[0].experiment, loader)
-        progress.phase("training")
+        options.progress.phase("training")
         if directory is not None:
             run_directory.refuse_other_units(directory, work)
         with run_directory.temporary_directory() if shared else nullcontext() as folder:
             place = folder or directory
             if place is not None:
                 run_directory.make_folders(place, work)
-            how = Options(place, every, changed_code, engine)
             records = []
-            for record in complete_units(work, loader, how, progress, workers, executor):
+            for record in complete_units(work, loader, options._replace(directory=place)):
                 if directory is None:  # the files, if there are any, go
                     records.append(record._replace(scores=list(record.scores)))
                 else:
@@ -221,6 +208,7 @@ def execute(
         return run
 
     files = nullcontext() if directory is None else run_directory.resumable(directory)
+    threads = options.threads
     with files, limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
         run: Run = run_single_threaded(run_all)
     return run
