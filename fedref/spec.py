@@ -33,7 +33,7 @@ Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
     apfl eq.4        no ½                       μ/2, as in eq.6
     apfl line 9      a window of losses         of 5, judged when full: the length is not printed
     fedcurv          two sentences, no formula  the penalty of Shoham et al., and a Fisher by samples
-    fedprox alg.2    devices by p_k, Σ w_k/K    K different ones, n_k/Σn_k: so μ = 0 is FedAvg
+    fedprox alg.2    devices by p_k, Σ w_k/K    K different ones, n_k/Σn_k, as in its §5.1: so μ = 0 is FedAvg
     fedprox alg.2    a γ-inexact minimiser      SGD for some epochs; γ is measured, or ends it early
     fedmeta          "the gradient in θ_u"      in θ, as MAML means; `fomaml` is what is printed
     fedmaml §3.2     a mean θ′ and a step of θ  both are yielded: which is sent next is not said

@@ -95,7 +95,7 @@ def test_where_an_original_has_an_equation_is_said_or_that_nobody_looked(read):
     tags = [f"{paper} {number}" for paper, rows in pages.CONCORDANCE.items() for number in rows]
     assert {*tags} <= {*source.tag_lines()}
     assert len(tags) >= 20
-    assert "In the original paper: Algorithm 1." in topics.explain("scaffold alg.1")
+    assert "Algorithm 1: a step is line 10" in topics.explain("scaffold alg.1")
     assert "In the original paper: not looked up." in read["equations.html"].text
 
 
