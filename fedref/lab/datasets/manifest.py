@@ -186,11 +186,8 @@ def from_manifest(
     with as_data_error(path, "lists train and test of rows and a name for every client"):
         if odd := [client for client in clients if not isinstance(client, dict)]:
             raise TypeError(f"client {clients.index(odd[0])} is {odd[0]!r}")
-        held = (
-            "train",
-            "test",
-            *(["validation"] if any("validation" in client for client in clients) else []),
-        )
+        validated = any("validation" in client for client in clients)
+        held = ("train", "test", *(["validation"] if validated else []))
         parts = {name: part_of([client[name] for client in clients]) for name in held}
         names = require_utf8(client["name"] for client in clients)
         unseen = manifest.get("unseen", [])

@@ -314,13 +314,9 @@ def is_by_client(value: Mapping[Any, Any]) -> bool:
     return (
         bool(value)
         and all(isinstance(x, tuple | list) and len(x) == 2 for x in value.values())
-        and all(axes_of(X) == 2 for X, _ in value.values())
+        # an array may be one that NumPy cannot convert
+        and all(X.ndim == 2 if hasattr(X, "ndim") else np.ndim(X) == 2 for X, _ in value.values())
     )
-
-
-def axes_of(X: Any) -> int:
-    """Return the number of axes of a list or an array, also of one that NumPy cannot convert."""
-    return int(X.ndim) if hasattr(X, "ndim") else np.ndim(X)
 
 
 def from_memory(value: Any, where: str) -> Source | Federation:

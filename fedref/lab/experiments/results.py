@@ -165,12 +165,8 @@ class Run(NamedTuple):
                 for start in range(0, len(scores.n_test), CHUNK):  # lists of all clients are large
                     columns = (x[start : start + CHUNK].tolist() for x in scores)
                     for k, values in enumerate(zip(*columns), start):
-                        yield {
-                            **place,
-                            "round": t,
-                            "client": k,
-                            **dict(zip(scores._fields, values)),
-                        }
+                        client = {"round": t, "client": k, **dict(zip(scores._fields, values))}
+                        yield place | client
 
     def columns(self, file: str = "metrics") -> list[str]:
         """Return the columns of metrics.csv or clients.csv; first those of the unit and the round.

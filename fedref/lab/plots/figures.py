@@ -336,11 +336,8 @@ def bars(
             axes.plot(in_paper[:, i], y, color="black", **style.TICK)
             ends = np.fmax(np.fmax(mean, mean + sd), in_paper[:, i])
             for at, end, m, s, d in zip(y, ends, mean, sd, in_paper[:, i]):
-                text = (
-                    f"{m:.1f}"
-                    + (f" ± {s:.1f}" if s == s else "")
-                    + (f" [{d:.1f}]" if d == d else "")
-                )
+                text = f"{m:.1f}{f' ± {s:.1f}' if s == s else ''}"
+                text += f" [{d:.1f}]" if d == d else ""
                 axes.text(end + 1.2, at, text, va="center", fontsize=8)
         axes.set_yticks(range(len(drawn)), [series.name for series in drawn])
         axes.set_ylim(len(drawn) - 0.45, -0.55)
