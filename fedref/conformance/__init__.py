@@ -19,7 +19,9 @@ parameters as below: inputs are passed by keyword.
 
 model   {"family", "d", "shapes", "l2", ...}: w (d,) is cut into `shapes` in order, each in C order:
         weight (in, out), then bias (out,); kernels (k, k, in, out); images are rows (H, W, channels);
-        LSTMs: the embedding's rows, then for each layer W (in + H, 4H) and b, gates i, f, g, o
+        LSTMs: the embedding's rows, then for each layer W (in + H, 4H) and b, gates i, f, g, o. `l2`
+        is a number as those in hyper are: compiled functions that take it as an argument, as they
+        take α, serve all models that differ in it alone
 D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}; for an LSTM X holds codes, whole
         numbers below `vocabulary`, and `vocabulary` for a step that is not taken
 hyper   every hyperparameter by fedref's name (`fedref run --help`: lr is η), and B, the batch size
