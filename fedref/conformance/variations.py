@@ -123,7 +123,7 @@ def say(x: float) -> str:
 def gap(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case) -> Array:
     """Return what an answer's numbers are above the outputs, relative to what is right, or [nan]."""
     wants = {n: x for n, x in case.outputs.items() if x.dtype.kind == "f" and n in outputs}
-    if any(np.shape(made.get(n)) != np.shape(outputs[n]) for n in wants):
+    if any(n not in made or np.shape(made[n]) != np.shape(outputs[n]) for n in wants):
         return np.array([np.nan])
     scales = {n: float(np.max(np.abs(x), initial=0.0)) or 1.0 for n, x in wants.items()}
     return np.concatenate([np.ravel(made[n] - outputs[n]) / scales[n] for n in wants])

@@ -221,6 +221,10 @@ def test_a_number_is_solved_for_and_another_function_found_in_halves_too(
     assert said.startswith(f"as if in {words}")
 
 
+def test_a_wrong_line_that_raises_leaves_a_gap():
+    assert np.isnan(variations.gap({}, {"f": 1.0}, GOLDEN["loss-mlp"])).all()
+
+
 def test_a_combination_of_terms_is_told():
     terms = "u - alpha * f.hvp", "u - 3 * alpha * f.hvp"
     hvp = "alpha * f.hvp(w, u, D2)"
