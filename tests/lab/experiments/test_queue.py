@@ -101,17 +101,26 @@ def assert_owned(run, capsys):
     assert contents(Path("a"))["config.toml"] == before["config.toml"]
 
 
+SIGNALS = {
+    signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "stopped by SIGTERM"),
+    signal.SIGHUP: (129, "stopped by SIGHUP"),
+}  # fmt: skip
+
+
 @posix
-def test_a_run_that_is_stopped_in_every_way_one_after_the_other_ends_with_the_same_bytes(capsys):
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGTERM], pytest.param([*SIGNALS], marks=pytest.mark.slow)], ids=len
+)
+def test_a_run_that_is_stopped_in_every_way_one_after_the_other_ends_with_the_same_bytes(
+    numbers, capsys
+):
     """It saves, says so, and goes on: four units of which two are at work at a time."""
     tables = {"mean": {"algorithm": telling("tells")}, "variates": {"algorithm": "tells:Variates"}}
     table = document(rounds=160, eval_every=50, seeds=[0, 1], algorithms=tables, keep_parameters=99)
     path, words, before = write(Path("t.toml"), table), ["run", "t.toml", "--out", "a"], {}
     assert main("run", path, "--out", "whole", "-q") == 0
-    for number, code, told in (
-        (signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped by SIGTERM"),
-        (signal.SIGHUP, 129, "stopped by SIGHUP"),
-    ):  # fmt: skip
+    for number in numbers:
+        code, told = SIGNALS[number]
         if signal.getsignal(number) is signal.SIG_IGN:
             continue  # as under nohup, and so by a run
         run, workers = started(*words, "--checkpoint-every", 1000)
