@@ -227,9 +227,8 @@ def runs() -> str:
 
 def text_page(name: str) -> str:
     """Return text/NAME.md, with what is computed in the place of each {name} on a line of its own."""
-    return re.sub(
-        r"^\{(\w+)\}$", lambda x: COMPUTED[x[1]](), text_of(f"{name}.md").strip(), flags=re.M
-    )
+    text = re.sub("^<!--.*-->\n", "", text_of(f"{name}.md"), flags=re.M).strip()
+    return re.sub(r"^\{(\w+)\}$", lambda x: COMPUTED[x[1]](), text, flags=re.M)
 
 
 def tour() -> str:
@@ -370,7 +369,7 @@ LINKS = {
     "index": "Start", "pieces": "Pieces", "algorithms": "Algorithms", "exercises": "Exercises",
     "tour": "Tour", "spec": "Papers",
     "equations": "Equations", "mistakes": "Mistakes", "proofs": "Proofs", "teachers": "Teachers",
-    "reference": "Reference",
+    "frameworks": "Frameworks", "reference": "Reference",
 }  # fmt: skip
 #: The pages of the site: name → function.
 PAGES: dict[str, Callable[[], str]] = {

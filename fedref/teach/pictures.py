@@ -449,6 +449,7 @@ def draw_lost_reply() -> Figure:
         shown = np.where(norms > 1e-12, norms, np.nan)  # not rounding
         axes.semilogy(np.arange(1, FOLLOWED + 1), shown, line, color=colour, label=text)
     axes.set(xlabel="round", ylabel="norm", ylim=(1e-5, 1), xticks=range(2, FOLLOWED + 1, 2))
+    axes.minorticks_off()
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 

@@ -1,7 +1,7 @@
 """Slopes and curvatures at kinks, by library and version: `python -m reproduce.vectors.conventions [FILE]`.
 
 It measures fedref, and torch and JAX if they are installed, and writes their columns into the table of
-data/vectors/README.md; columns of other versions stay as they are.
+fedref/teach/text/frameworks.md; columns of other versions stay as they are.
 """
 
 import re
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedref import checks, spec
 
-README = Path(__file__).parents[2] / "data" / "vectors" / "README.md"
+PAGE = Path(__file__).parents[2] / "fedref" / "teach" / "text" / "frameworks.md"
 BEGIN, END = "<!-- conventions -->\n", "<!-- end of conventions -->\n"
 
 #: What is measured: its name, the point, and whether the second derivative is.
@@ -141,7 +141,7 @@ def measure_all(libraries: Iterable[Callable[[], Any]] = LIBRARIES) -> dict[str,
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Return the columns of the table in a README; {} if there is none."""
+    """Return the columns of the table in a page; {} if there is none."""
     match = re.search(f"{BEGIN}(.*?){END}", text, re.DOTALL)
     lines = [line.strip("|\n").split("|") for line in match[1].splitlines()] if match else []
     cells = [[cell.strip() for cell in line] for line in lines if line != [""]]
@@ -165,7 +165,7 @@ def write_table(columns: dict[str, list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def main(path: Path = README) -> None:
+def main(path: Path = PAGE) -> None:
     text = path.read_text("utf-8")
     table = write_table(read_table(text) | measure_all())
     start, rest = text.split(BEGIN)

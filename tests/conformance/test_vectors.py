@@ -250,7 +250,7 @@ def test_the_maker_writes_what_is_read(tmp_path):
 
 
 def test_the_table_of_conventions_is_what_fedref_and_an_installed_torch_do():
-    written = conventions.read_table(conventions.README.read_text("utf-8"))
+    written = conventions.read_table(conventions.PAGE.read_text("utf-8"))
     measured = conventions.measure_all([conventions.in_fedref, conventions.in_torch])
     assert "fedref" in measured
     assert "fedref" in written
@@ -260,19 +260,19 @@ def test_the_table_of_conventions_is_what_fedref_and_an_installed_torch_do():
 @pytest.mark.slow
 def test_the_script_writes_the_columns_of_libraries_and_keeps_those_of_other_versions(tmp_path):
     """In a process of its own: JAX is set to float64."""
-    text = conventions.README.read_text("utf-8")
+    text = conventions.PAGE.read_text("utf-8")
     written = conventions.read_table(text)
-    (tmp_path / "README.md").write_text(text.replace("| fedref |", "| torch 1.0 |"), "utf-8")
-    command = [sys.executable, "-m", "reproduce.vectors.conventions", tmp_path / "README.md"]
+    (tmp_path / "page.md").write_text(text.replace("| fedref |", "| torch 1.0 |"), "utf-8")
+    command = [sys.executable, "-m", "reproduce.vectors.conventions", tmp_path / "page.md"]
     subprocess.run(command, check=True)
-    again = conventions.read_table((tmp_path / "README.md").read_text("utf-8"))
+    again = conventions.read_table((tmp_path / "page.md").read_text("utf-8"))
     assert again["torch 1.0"] == again["fedref"] == written["fedref"]
     assert {name: again[name] for name in written} == written
 
 
 def test_libraries_that_a_remark_names_have_that_slope():
     """What `verdicts.LIBRARIES` says of functions, in the rows of the table that measure them."""
-    table = conventions.read_table(conventions.README.read_text("utf-8"))
+    table = conventions.read_table(conventions.PAGE.read_text("utf-8"))
     rows = [*conventions.ROWS]
     says = {
         ("clip(x, 0, 1)′(0)", "torch 2.13.0"): "1", ("clip(x, 0, 1)′(0)", "torch 2.14.1"): "0",
