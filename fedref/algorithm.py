@@ -54,7 +54,7 @@ WEIGHTINGS = ("samples", "uniform")
 
 
 def weighted_mean(p: Array, w: Array) -> Array:
-    """Σ_k p_k w_k, added in client order: (d,).
+    """Σ_k p_k w_k, added in client order: (d,) [apfl eq.1].
 
     p : the clients' weights, which sum to 1, (K,).
     w : a vector of each client, (K, d).

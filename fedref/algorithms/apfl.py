@@ -102,14 +102,14 @@ def sum_over_units(model: Model, x: Array) -> Array:
 
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
-    """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
+    """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d) [apfl eq.3]."""
     return w_s * expand_units(model, sigmoid(a)) + w_k  # [apfl eq.3] w = w_S ⊙ m_k + w_k
 
 
 def objective(
     model: Model, w_s: Array, a: Array, w_k: Array, D: Batch, *, F: Array, w_ref: Array, mu: float
 ) -> Array:
-    """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...)."""
+    """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...) [apfl eq.4] [apfl eq.6]."""
     penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4] R(w_S) = Fᵀ(w_S − wᵗ_S)²
     # [apfl eq.6] h = L(w_S ⊙ m_k + w_k; D) + (μ/2) Fᵀ(w_S − wᵗ_S)²
     return model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty
@@ -125,12 +125,12 @@ def gradients(
 
 
 def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
-    """μF ⊙ (w_S − wᵗ_S), which eq.6 adds to the gradient in w_S: (..., d)."""
+    """μF ⊙ (w_S − wᵗ_S), which eq.6 adds to the gradient in w_S: (..., d) [apfl eq.6]."""
     return mu * F * (w_s - w_ref)  # [apfl eq.6] (μ/2) ∇R = μF ⊙ (w_S − wᵗ_S)
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
-    """F ← λF_old + Σ_k p_k I_k. As printed, I_k is client k's full gradient squared.
+    """F ← λF_old + Σ_k p_k I_k. As printed, I_k is client k's full gradient squared [apfl eq.5].
 
     F_old : the importance so far, (d,).
     """
@@ -170,6 +170,7 @@ class PlateauDetector(NamedTuple):
     def push(self, loss: float) -> tuple["PlateauDetector", bool]:
         """Return the detector after one more loss, and whether importance is to be renewed now.
 
+        It follows [apfl alg.1 line 10] and [apfl alg.1 line 14].
         loss : the global training loss of a round.
         """
         window = (*self.window, loss)[-self.length :]

@@ -45,13 +45,13 @@ from fedref.models.numerics import Array
 
 
 def mix(v: Array, w: Array, a: Array) -> Array:
-    """v̄ = αv + (1 − α)w: (..., d), a (...)."""
+    """v̄ = αv + (1 − α)w: (..., d), a (...) [apfl-deng alg.1]."""
     a = a[..., None]
     return a * v + (1 - a) * w  # [apfl-deng alg.1]
 
 
 def gradients(model: Model, v: Array, w: Array, a: Array, D: Batch) -> tuple[Array, Array]:
-    """The gradients of f_i(v̄; D) in v, (..., d), and in α, (...)."""
+    """The gradients of f_i(v̄; D) in v, (..., d), and in α, (...) [apfl-deng α] [apfl-deng alg.1]."""
     g = model.grad(mix(v, w, a), D)
     g_a = np.sum((v - w) * g, -1)  # [apfl-deng α]
     return a[..., None] * g, g_a  # [apfl-deng alg.1]

@@ -51,7 +51,7 @@ from fedref.models.numerics import Array
 
 
 def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:
-    """w ← w − η ∇f_k(w; D): one step of mini-batch SGD."""
+    """w ← w − η ∇f_k(w; D): one step of mini-batch SGD [apfl eq.2]."""
     return w - lr * model.grad(w, D)  # [apfl eq.2] w_k = w − ηg(w; D)
 
 

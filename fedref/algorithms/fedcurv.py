@@ -65,7 +65,7 @@ from fedref.models.numerics import Array
 
 
 def penalty(theta: Array, pairs: Iterable[tuple[Array, Array]], *, lam: float) -> Any:
-    """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j): (...).
+    """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j): (...) [fedcurv penalty].
 
     pairs : (I_j, θ̂_j), the other clients' importance and model, each (d,).
     """
@@ -76,7 +76,7 @@ def penalty(theta: Array, pairs: Iterable[tuple[Array, Array]], *, lam: float) -
 def penalty_gradient(
     theta: Array, u: Array, v: Array, own_u: Array | float, own_v: Array | float, *, lam: float
 ) -> Array:
-    """2λ[(u − I_s) ⊙ θ − (v − I_s θ̂_s)]; own terms 0 if s was not in the previous cohort."""
+    """2λ[(u − I_s) ⊙ θ − (v − I_s θ̂_s)] [fedcurv penalty]; own terms 0 if s was not in the cohort before."""
     # [fedcurv penalty] ∇r = 2λ((u − u_s) ⊙ θ − (v − v_s))
     return 2 * lam * ((u - own_u) * theta - (v - own_v))
 

@@ -54,19 +54,19 @@ from fedref.models.numerics import Array
 
 
 def objective(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: float) -> Array:
-    """L_k(θ; D) − ⟨h_k, θ⟩ + (α/2)‖θ − θᵗ‖²: (...)."""
+    """L_k(θ; D) − ⟨h_k, θ⟩ + (α/2)‖θ − θᵗ‖²: (...) [feddyn objective]."""
     linear, square = np.sum(h_k * w, -1), np.sum((w - w0) ** 2, -1)
     return model.loss(w, D) - linear + alpha / 2 * square  # [feddyn objective]
 
 
 def gradient(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: float) -> Array:
-    """∇L_k(θ; D) − h_k + α(θ − θᵗ): (..., d)."""
+    """∇L_k(θ; D) − h_k + α(θ − θᵗ): (..., d) [feddyn objective]."""
     # [feddyn objective] ∇r_k = g(θ; D) − h_k + α(θ − θᵗ)
     return model.grad(w, D) - h_k + alpha * (w - w0)
 
 
 def renewed_gradient(h_k: Array, w: Array, w0: Array, *, alpha: float) -> Array:
-    """h_k − α(θ_k − θᵗ): ∇L_k(θ_k) where θ_k minimises the objective."""
+    """h_k − α(θ_k − θᵗ): ∇L_k(θ_k) where θ_k minimises the objective [feddyn alg.1]."""
     return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k = h_k − α(θ − θᵗ)
 
 

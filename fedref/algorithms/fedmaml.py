@@ -55,7 +55,7 @@ from fedref.models.numerics import Array
 
 
 def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:
-    """θ*_k: s steps θ ← θ − α∇L_k(θ; D_tr)."""
+    """θ*_k: s steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2]."""
     for _ in range(steps):
         theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2] θ*_k = θ − αg(θ; D_tr)
     return theta
@@ -71,7 +71,7 @@ def meta_objective(
 def meta_gradient(
     model: Model, theta: Array, tr: Batch, val: Batch, *, alpha: float, steps: int
 ) -> tuple[Array, Array]:
-    """(∇_θ L_k(θ*_k; D_val), θ*_k), differentiated through all s steps."""
+    """(∇_θ L_k(θ*_k; D_val), θ*_k), differentiated through all s steps [fedmaml §3.2]."""
     path = [theta]
     for _ in range(steps):
         path.append(adapt(model, path[-1], tr, alpha=alpha, steps=1))
@@ -83,13 +83,13 @@ def meta_gradient(
 
 
 def meta_update(theta: Array, gradients: Array, counts: Array, *, beta: float) -> Array:
-    """θ ← θ − β Σ_k n_k ∇_θ L_k(θ*_k; D_val): (d,). A client drawn n_k times counts n_k times."""
+    """θ ← θ − β Σ_k n_k ∇_θ L_k(θ*_k; D_val): (d,) [fedmaml §3.2]. Drawn n_k times, it counts n_k times."""
     # [fedmaml §3.2] θ = θ − β Σ_k n_k g_k
     return theta - beta * weighted_sum(counts, gradients)
 
 
 def candidate(theta_star: Array, counts: Array) -> Array:
-    """θ′, the mean of the adapted models θ*_k (K, d): (d,)."""
+    """θ′, the mean of the adapted models θ*_k (K, d): (d,) [fedmaml §4.3]."""
     # [fedmaml §4.3] θ′ = (Σ_k n_k θ*_k) / (Σ_k n_k)
     return weighted_sum(counts / counts.sum(), theta_star)
 

@@ -104,7 +104,7 @@ def maml_gradient(
     steps: int = 1,
     second_order: bool = True,
 ) -> Array:
-    """∇_θ f(θ_u; Q) = Π_j (I − αH(θʲ; S)) g(θ_u; Q); first order: g(θ_u; Q) alone.
+    """∇_θ f(θ_u; Q) = Π_j (I − αH(θʲ; S)) g(θ_u; Q); first order: g(θ_u; Q) alone [fedmeta MAML].
 
     second_order : through the inner steps (true), or at their end (false: FOMAML).
     """
@@ -119,7 +119,7 @@ def maml_gradient(
 def meta_sgd_gradient(
     model: Model, theta: Array, alpha: Array, S: Batch, Q: Batch, *, steps: int = 1
 ) -> tuple[Array, Array]:
-    """(∂/∂θ, ∂/∂α) of f(θ_u; Q) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S)."""
+    """(∂/∂θ, ∂/∂α) of f(θ_u; Q) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S) [fedmeta Meta-SGD]."""
     (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     g_alpha = nx.constant(0, q.shape, q.dtype)
@@ -148,6 +148,7 @@ def adam(x: Any) -> Adam:
 def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any, Adam | None]:
     """x ← x − βg, or a step of Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x and g are trees.
 
+    Adam is [Adam m] [Adam v] [Adam c₁] [Adam step].
     adam : Adam's state (None: plain SGD).
     """
     if adam is None:

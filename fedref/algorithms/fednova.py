@@ -51,7 +51,7 @@ from fedref.models.numerics import Array
 
 
 def normalised_change(w: Array, w_k: Array, *, tau: int, lr: float) -> Array:
-    """d_k = (wᵗ − w_k)/(ητ_k): (d,)."""
+    """d_k = (wᵗ − w_k)/(ητ_k): (d,) [fednova alg.1]."""
     return (w - w_k) / (lr * tau)  # [fednova alg.1] d_k = (w − w_k)/(ητ_k)
 
 

@@ -56,17 +56,17 @@ from fedref.models.numerics import Array
 
 
 def adagrad(v: Array, delta: Array, beta2: float) -> Array:
-    """Add the squares of all changes so far."""
+    """Add the squares of all changes so far [fedopt alg.2]."""
     return v + delta**2  # [fedopt alg.2] v = v + Δ²
 
 
 def yogi(v: Array, delta: Array, beta2: float) -> Array:
-    """Move v towards Δ², by a step that does not grow with their distance."""
+    """Move v towards Δ², by a step that does not grow with their distance [fedopt alg.2]."""
     return v - (1 - beta2) * delta**2 * np.sign(v - delta**2)  # [fedopt alg.2]
 
 
 def adam(v: Array, delta: Array, beta2: float) -> Array:
-    """Forget old squares by the factor β₂."""
+    """Forget old squares by the factor β₂ [fedopt alg.2]."""
     return beta2 * v + (1 - beta2) * delta**2  # [fedopt alg.2] v = β₂v + (1 − β₂)Δ²
 
 

@@ -57,20 +57,20 @@ from fedref.models.numerics import Array
 
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
-    """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
+    """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...) [fedprox alg.2]."""
     # [fedprox alg.2] h(w; wᵗ) = F(w; D) + (μ/2)‖w − wᵗ‖²
     return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)
 
 
 def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
-    """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
+    """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d) [fedprox alg.2]."""
     return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2] ∇h(w; wᵗ) = g(w; D) + μ(w − wᵗ)
 
 
 def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
-    """γ = ‖∇h_k(w; wᵗ)‖ / ‖∇h_k(wᵗ; wᵗ)‖, D all of the client's data: (...). 0 is an exact solution.
+    """γ = ‖∇h_k(w; wᵗ)‖ / ‖∇h_k(wᵗ; wᵗ)‖, D all of the client's data: (...) [fedprox γ].
 
-    Where wᵗ is already stationary: 0 if w is too, else inf.
+    0 is an exact solution. Where wᵗ is already stationary: 0 if w is too, else inf.
     """
     now = np.sum(prox_gradient(model, w, w0, D, mu=mu) ** 2, -1)
     start = np.sum(prox_gradient(model, w0, w0, D, mu=mu) ** 2, -1)
@@ -86,7 +86,7 @@ class Dissimilarity(NamedTuple):
 
 
 def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimilarity:
-    """B(w) = sqrt(E_k‖∇F_k‖² / ‖∇f‖²) and E_k‖∇F_k − ∇f‖², with E_k by p_k = n_k/n.
+    """B(w) = sqrt(E_k‖∇F_k‖² / ‖∇f‖²) and E_k‖∇F_k − ∇f‖², with E_k by p_k = n_k/n [fedprox B].
 
     clients : each client's full data. B is 1 where all gradients agree, inf where f is stationary
     and the clients are not.
@@ -104,7 +104,7 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
 
 
 def adapt_mu(mu: float, falls: int, last_loss: float, loss: float) -> tuple[float, int]:
-    """Return (μ, consecutive falls) after one more round.
+    """Return (μ, consecutive falls) after one more round [fedprox μ].
 
     falls : how many rounds in a row the loss has fallen.
     last_loss : the training loss a round earlier.

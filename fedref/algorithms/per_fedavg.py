@@ -64,19 +64,19 @@ from fedref.models.numerics import Array
 
 
 def meta_objective(model: Model, w: Array, D: Batch, *, alpha: float) -> Array:
-    """F_i(w) = f_i(w − α∇f_i(w; D); D): (...)."""
+    """F_i(w) = f_i(w − α∇f_i(w; D); D): (...) [per-fedavg eq.2]."""
     # [per-fedavg eq.2] F(w) = f(w − αg(w; D); D)
     return model.loss(w - alpha * model.grad(w, D), D)
 
 
 def meta_gradient(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, *, alpha: float) -> Array:
-    """(I − αH(w; D″)) g(w − αg(w; D); D′); with D = D′ = D″ it is ∇F_i [per-fedavg eq.3]."""
+    """(I − αH(w; D″)) g(w − αg(w; D); D′) [per-fedavg eq.6]; with D = D′ = D″ ∇F_i [per-fedavg eq.3]."""
     u = model.grad(w - alpha * model.grad(w, D), D1)
     return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] ∇F = u − αH(w; D″)u
 
 
 def meta_gradient_fo(model: Model, w: Array, D: Batch, D1: Batch, *, alpha: float) -> Array:
-    """First order: the Hessian term is dropped."""
+    """First order: the Hessian term is dropped [per-fedavg §3.3]."""
     u = model.grad(w - alpha * model.grad(w, D), D1)  # [per-fedavg §3.3] u = g(w − αg(w; D); D′)
     return u
 
@@ -84,7 +84,7 @@ def meta_gradient_fo(model: Model, w: Array, D: Batch, D1: Batch, *, alpha: floa
 def meta_gradient_hf(
     model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, *, alpha: float, delta: float = 1e-3
 ) -> Array:
-    """Hessian free: H(w; D″)u by a central difference of gradients."""
+    """Hessian free: H(w; D″)u by a central difference of gradients [per-fedavg eq.8] [per-fedavg eq.7]."""
     u = model.grad(w - alpha * model.grad(w, D), D1)
     # [per-fedavg eq.8] d = (g(w + δu; D″) − g(w − δu; D″)) / (2δ)
     d = (model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / (2 * delta)
@@ -123,7 +123,7 @@ class HessianFree:
 
 
 def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
-    """w ← w − β∇F_i(w)."""
+    """w ← w − β∇F_i(w) [per-fedavg eq.5]."""
     return w - beta * meta_gradient  # [per-fedavg eq.5] w = w − β∇F
 
 

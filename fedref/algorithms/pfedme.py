@@ -44,12 +44,12 @@ from fedref.models.numerics import Array
 
 
 def objective(model: Model, theta: Array, w: Array, D: Batch, *, lam: float) -> Array:
-    """f_i(θ; D) + (λ/2)‖θ − w‖², FedProx's objective with μ = λ: (...)."""
+    """f_i(θ; D) + (λ/2)‖θ − w‖², FedProx's objective with μ = λ: (...) [pfedme envelope]."""
     return fedprox.objective(model, theta, w, D, mu=lam)  # [pfedme envelope]
 
 
 def personalise(model: Model, w: Array, D: Batch, *, lam: float, alpha: float, steps: int) -> Array:
-    """θ̃(w) by gradient steps of size α on the objective, from w: (..., d)."""
+    """θ̃(w) by gradient steps of size α on the objective, from w: (..., d) [pfedme alg.1]."""
     theta = w
     for _ in range(steps):
         # [pfedme alg.1] θ = θ − α(g(θ; D) + λ(θ − w))
@@ -58,7 +58,7 @@ def personalise(model: Model, w: Array, D: Batch, *, lam: float, alpha: float, s
 
 
 def envelope_gradient(w: Array, theta: Array, *, lam: float) -> Array:
-    """λ(w − θ̃): ∇F_i(w), to the accuracy of θ̃."""
+    """λ(w − θ̃): ∇F_i(w), to the accuracy of θ̃ [pfedme alg.1]."""
     return lam * (w - theta)  # [pfedme alg.1] ∇F_k(w) = λ(w − θ)
 
 

@@ -65,12 +65,12 @@ from fedref.models.numerics import Array
 
 
 def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -> Array:
-    """g_i(y; D) − c_i + c: (..., d)."""
+    """g_i(y; D) − c_i + c: (..., d) [scaffold alg.1]."""
     return model.grad(y, D) - c_i + c  # [scaffold alg.1] v = g(y; D) − c_i + c
 
 
 def difference(c_i: Array, c: Array, x: Array, y: Array, *, K: int, lr: float) -> Array:
-    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path.
+    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path [scaffold alg.1].
 
     x : the server's model, (d,).
     """
