@@ -21,11 +21,7 @@ from fedref.boundary.errors import ConfigError, printable
 from fedref.boundary.files import write_or_raise
 
 #: Of each format, the metadata without a date: the same figure always gives the same bytes.
-FORMATS: dict[str, dict[str, Any]] = {
-    "png": {},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
+FORMATS: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 #: Okabe and Ito's palette for all kinds of colour vision, without its yellow (too pale for lines).
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -34,12 +30,7 @@ LINES: tuple[Any, ...] = (
 )  # fmt: skip
 MARKERS = "os^DvP<>phd"
 CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
-TICK: dict[str, Any] = {
-    "marker": "|",
-    "markersize": 12,
-    "markeredgewidth": 2.2,
-    "linestyle": "none",
-}
+TICK: dict[str, Any] = {"marker": "|", "markersize": 12, "markeredgewidth": 2.2, "linestyle": ""}
 BARS: tuple[dict[str, Any], ...] = (
     {"label": "average", "facecolor": "#56B4E9"},
     {"label": "maximum", "facecolor": "#F5D9A0", "hatch": "////"},

@@ -164,10 +164,8 @@ class World:
 
     def score(self, state: Any, k: int | None, D: Any, *parts: spec.Batch) -> list[float]:
         """Return the specification's scores of client k, or of a new one, that adapts to D."""
-        h, kept = (
-            SimpleNamespace(**asdict(self.it), shapes=self.c.model.shapes),
-            state["clients"].get(k, {}),
-        )
+        h = SimpleNamespace(**asdict(self.it), shapes=self.c.model.shapes)
+        kept = state["clients"].get(k, {})
         w, nan = personal(name_of(self.it), self.c.f, h, state["server"], kept, D), (np.nan, np.nan)
         (test, accuracy), (train, _) = (
             spec.evaluate(self.c.f, w, D) if len(D.y) else nan for D in parts

@@ -109,18 +109,9 @@ def make_rounds(
         begin = i * width + np.arange(steps)[:, None] * bool(spare)
         batches[role][:, :, :width] = (begin + np.arange(width)) % n
     batches[it.roles[0]][-1, :, width] = n
-    every, none = np.full(K, steps), np.zeros(K, bool)
-    plan = Plan(
-        0,
-        np.arange(K),
-        np.ones(K, int),
-        np.diff(offsets),
-        every,
-        none,
-        every,
-        every // epochs,
-        batches,
-    )
+    every, none, sizes = np.full(K, steps), np.zeros(K, bool), np.diff(offsets)
+    epoch, once = every // epochs, np.ones(K, int)
+    plan = Plan(0, np.arange(K), once, sizes, every, none, every, epoch, batches)
     plans = tuple(plan._replace(round=t) for t in range(rounds))
     if late and K > 1:
         rows = {role: x[:1] for role, x in batches.items()}

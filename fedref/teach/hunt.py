@@ -200,15 +200,10 @@ def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:
         line = names.get("LINE")
         for name, test in names.items():
             if name.startswith("test") and callable(test):
-                if needs := [
-                    x for x in signature(test).parameters.values() if x.default is x.empty
-                ]:
-                    words = ", ".join(x.name for x in needs)
-                    return (
-                        f"{name} takes {words}: tests are called without arguments here",
-                        line,
-                        calls,
-                    )
+                given = signature(test).parameters.values()
+                if needs := ", ".join(x.name for x in given if x.default is x.empty):
+                    words = f"{name} takes {needs}: tests are called without arguments here"
+                    return words, line, calls
                 try:
                     test()
                 except OutOfTime:

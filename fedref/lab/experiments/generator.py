@@ -184,12 +184,10 @@ class Rounds:
 
     def __next__(self) -> list[spec.Client]:
         if self.clients is None:
-            once = f"before it has yielded its state after round {self.t}: they are read once, one by one"
-            self.fault = (
-                f"reads round {self.t + 1} {once}"
-                if self.t
-                else "has no yield, expected one a round"
-            )
+            self.fault = "has no yield, expected one a round"
+            if self.t:
+                once = f"its state after round {self.t}: they are read once, one by one"
+                self.fault = f"reads round {self.t + 1} before it has yielded {once}"
             raise OwnCodeError(f"{self.name} {self.fault}")
         clients, self.clients = self.clients, None
         return clients

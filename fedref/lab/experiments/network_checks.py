@@ -205,8 +205,6 @@ def judge_hvp(model: TorchModel, w: Array, D: Batch, vs: Array) -> tuple[str, st
         ), ""
     errors = [Hv[i] - quotient(model.grad, w, v, D) for i, v in enumerate(vs)]
     if all(np.linalg.norm(e) > NEAR * np.linalg.norm(Hv[i]) + 1e-8 for i, e in enumerate(errors)):
-        return (
-            "",
-            f"{model}: torch's H v differs from a difference quotient of the gradient: kinks?",
-        )
+        doubt = "torch's H v differs from a difference quotient of the gradient: kinks?"
+        return "", f"{model}: {doubt}"
     return "", ""

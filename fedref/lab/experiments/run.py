@@ -125,12 +125,10 @@ def complete_elsewhere(
         options = options._replace(progress=Progress(message=messages.append))
         for record in complete_unit(unit, loader, options):
             tell(rounds_done(unit, record))
+        if not folder:
+            return {}, messages
         # scores first, as a record counts on them
-        paths = (
-            [p for end in ("scores", "ckpt") for p in sorted(folder.glob(f"*/*.{end}"))]
-            if folder
-            else []
-        )
+        paths = [p for end in ("scores", "ckpt") for p in sorted(folder.glob(f"*/*.{end}"))]
         return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}, messages
 
 

@@ -115,11 +115,8 @@ def count_work(experiment: Experiment) -> str:
     """Return how much there is to do, as text: "6 units, 600 rounds, 66 evaluations"."""
     work = [unit.experiment for unit in units(experiment)]
     evaluations = sum(1 + -(-one.rounds // one.eval_every) for one in work)
-    counts = {
-        "unit": len(work),
-        "round": sum(one.rounds for one in work),
-        "evaluation": evaluations,
-    }
+    rounds = sum(one.rounds for one in work)
+    counts = {"unit": len(work), "round": rounds, "evaluation": evaluations}
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
 
 

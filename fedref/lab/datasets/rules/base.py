@@ -66,10 +66,7 @@ class Rule:
         "a": (2,),
         "a_test": (2,),
     }
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "scaling": SCALINGS,
-        "pool": ("all", "train"),
-    }
+    choices: ClassVar[Mapping[str, Any]] = {"scaling": SCALINGS, "pool": ("all", "train")}
 
     def __init_subclass__(cls) -> None:
         cls.help = (cls.__doc__ or "").partition("\n")[0]
