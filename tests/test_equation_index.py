@@ -58,12 +58,10 @@ def test_every_equation_is_in_the_index():
     assert set(TAGS) - source.tag_lines().keys() == set()
 
 
-@pytest.mark.parametrize(
-    "equation", [e for e in source.equations() if e.function.__doc__], ids=lambda e: e.tag
-)
-def test_a_function_s_docstring_names_its_equations(equation):
+def test_a_function_s_docstring_names_its_equations():
     """So that `help` gives the source; a method without a docstring has that of its base class."""
-    assert f"[{equation.tag}]" in equation.function.__doc__
+    for e in source.equations():
+        assert not e.function.__doc__ or f"[{e.tag}]" in e.function.__doc__, e.place
 
 
 # -- each algorithm's file

@@ -75,12 +75,9 @@ def signature(thing: Any) -> str:
 
 def parameters(name: str, thing: Any) -> dict[str, str]:
     """Return what each parameter means, "" where nothing says it."""
-    if not signature(thing):
-        return {}
-    known = (
-        SPEC_SYMBOLS | divide(thing)[1] if inspect.getmodule(thing) is spec else divide(thing)[1]
-    )
-    return {p: known.get(p, "") for p in inspect.signature(thing).parameters if p != "self"}
+    known = (SPEC_SYMBOLS if inspect.getmodule(thing) is spec else {}) | divide(thing)[1]
+    names = inspect.signature(thing).parameters if signature(thing) else ()
+    return {p: known.get(p, "") for p in names if p != "self"}
 
 
 def divide(thing: Any) -> tuple[str, dict[str, str]]:
@@ -107,11 +104,10 @@ def entry(name: str) -> str:
     if thing in MODELS.values():
         words = words.partition("\n\n")[0]  # its own page has the rest
     rows = ((f"`{p}`", text) for p, text in parameters(name, thing).items())
-    place = f"`{place_of(thing)}`" if callable(thing) else ""
     return join(
         fence("python", name + signature(thing)), verbatim(words),
         table("parameter | what it is", rows) if signature(thing) not in ("", "()", "(self)") else "",
-        " · ".join(filter(None, (place, *lessons(thing)))),
+        " · ".join((*([f"`{place_of(thing)}`"] if callable(thing) else ()), *lessons(thing))),
     )  # fmt: skip
 
 
