@@ -270,12 +270,13 @@ def replace_folder(change, *words):
         "        import os, shutil\n        if os.path.exists('go'):\n            os.unlink('go')\n"
     )
     text += f"            {change}\n        return super().finish(*given)\n"
-    Path("in_the_way.py").write_text(text)
-    algorithms = {"fedavg": {}, "mine": {"algorithm": "in_the_way:Mine", "lr": 0.5}}
+    module = re.sub(r"\W+", "_", f"in the way: {change}")  # each is imported by this process
+    Path(f"{module}.py").write_text(text)
+    algorithms = {"fedavg": {}, "mine": {"algorithm": f"{module}:Mine", "lr": 0.5}}
     path = write(Path("t.toml"), document(algorithms=algorithms))
     assert main("run", path, "-q", "-o", "F") == 0
     Path("go").touch()
-    end = finish("run", path, "-o", "D", "-q", "--checkpoint-every", "0", *words)
+    end = (finish if words else ended)("run", path, "-o", "D", "-q", "--checkpoint-every=0", *words)
     if "unlink('D" in change:
         return end
     left, marked = [*Path("D").glob("*")], Path("D/.fedref-run").exists()
