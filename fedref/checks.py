@@ -841,11 +841,10 @@ def check_invariance(trace: Trace, bound: float = BOUND) -> dict[str, Report]:
     "clients": their numbers, and so the order in which they are added.
     """
     states, alone = list(trace.run(False)), trace.algorithm.stops_early
+    wider = (0, 0), (0, 0), (1, 2)
     changed = {
         "rows": _with_rows(trace, lambda rows: rows[..., ::-1]),
-        "padding": _with_rows(
-            trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=-1)
-        ),
+        "padding": _with_rows(trace, lambda rows: np.pad(rows, wider, constant_values=-1)),
         "clients": _renumber(trace),
     }
     runs = {name: other.run(False) for name, other in changed.items()}

@@ -205,11 +205,8 @@ def shorten(lines: list[str], most: int, what: str) -> list[str]:
     if len(lines) <= most:
         return lines
     half = most // 2
-    return [
-        *lines[:half],
-        f"    … {len(lines) - 2 * half} {what} more (--save has all)",
-        *lines[-half:],
-    ]
+    left_out = f"    … {len(lines) - 2 * half} {what} more (--save has all)"
+    return [*lines[:half], left_out, *lines[-half:]]
 
 
 MARK = "# written by fedref conformance --save"

@@ -211,11 +211,8 @@ class Slider(NamedTuple):
     panels: Sequence[Sequence[Any]]
 
 
-SLIDERS = {
-    page: Slider(**words["slider"])
-    for page, words in tomllib.loads(text_of("pictures.toml")).items()
-    if "slider" in words
-}
+WORDS = tomllib.loads(text_of("pictures.toml"))
+SLIDERS = {page: Slider(**x["slider"]) for page, x in WORDS.items() if "slider" in x}
 #: What a line in the legend has of one in a panel.
 LOOK = ("color", "marker", "markersize", "linestyle", "linewidth", "fillstyle")
 #: A panel of a frame, and the settings of its algorithm in it.

@@ -162,11 +162,8 @@ def parameters_of(shown: str, function: Any) -> dict[str, inspect.Parameter]:
         raise ConfigError(
             f"{shown} takes {given}, expected a function (f, w, {third}, lam=0.1, ...)"
         )
-    return {
-        name: p
-        for name, p in [*parameters.items()][3:]
-        if not callable(p.default) or p.default is p.empty
-    }
+    rest = [*parameters.items()][3:]
+    return {name: p for name, p in rest if not callable(p.default) or p.default is p.empty}
 
 
 # ---- the rounds of a unit ------------------------------------------------------------------------

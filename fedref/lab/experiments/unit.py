@@ -90,11 +90,8 @@ def units(experiment: Experiment) -> list[Unit]:
         for seed, (label, algorithm) in itertools.product(one.seeds, one.algorithms.items()):
             single = replace(one, name="unit", seeds=(seed,), algorithms={label: algorithm})
             digest = config.stamp(single)[:12]
-            used = {
-                k: v
-                for k, v in point.items()
-                if config.depends_on(label, algorithm, k, one.algorithms)
-            }
+            depends = partial(config.depends_on, label, algorithm, labels=one.algorithms)
+            used = {key: value for key, value in point.items() if depends(key)}
             file = f"{label}-seed{seed}-{digest}.ckpt"
             by_file.setdefault(file, Unit(len(by_file), single, used, file))
     return list(by_file.values())

@@ -99,16 +99,13 @@ def parse_rows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
 def parse_labels(y: list[Any], where: str) -> Array:
     """Return whole numbers, real targets or words (dtype object): (n,). Each may be a list of one."""
     labels = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
-    kinds = {str} if isinstance(labels[0], str) else NUMBERS | {bool}
-    odd = [
-        i
-        for i, x in enumerate(labels)
-        if type(x) not in kinds or (kinds == {str} and len(x) > WORD)
-    ]
+    words = isinstance(labels[0], str)
+    kinds = {str} if words else NUMBERS | {bool}
+    odd = [i for i, x in enumerate(labels) if type(x) not in kinds or (words and len(x) > WORD)]
     what = f"y[{odd[0]}] is {reprlib.repr(y[odd[0]])}" if odd else ""
     right = f"one number for each row in y, or a word of at most {WORD} characters for each"
     require(not odd, where, what, right)
-    if kinds == {str}:
+    if words:
         return np.array(labels, object)
     return arrays.as_targets(np.array(labels), len(y), where)[0]
 

@@ -53,18 +53,13 @@ class Rule:
     elsewhere: ClassVar[str] = ""
     leftover: ClassVar[str] = ""
     bounds: ClassVar[Mapping[str, Any]] = {
-        "users": (1,),
+        **dict.fromkeys(("users", "min_rows", "shards", "classes", "base"), (1,)),
+        **dict.fromkeys(("a", "a_test"), (2,)),
         "train_fraction": (0, 1),
         "validation": Bounds(0, 1, open="high"),
         "alpha": (1e-3, 1e6),
-        "min_rows": (1,),
-        "shards": (1,),
-        "classes": (1,),
-        "base": (1,),
         "sigma": (0, 100),
         "mu": (-20, 20),
-        "a": (2,),
-        "a_test": (2,),
     }
     choices: ClassVar[Mapping[str, Any]] = {"scaling": SCALINGS, "pool": ("all", "train")}
 

@@ -57,11 +57,8 @@ def deal_pairs(pools: Part, users: int, a: int) -> Part:
 def default_users(train: Part, test: Part) -> int:
     """Return 50 users as in the paper, or the largest multiple of C below 50 for which rows suffice."""
     C = len(train.sizes)
-    fits = (
-        n
-        for n in (50, *range(50 - 50 % C, 0, -C))
-        if min(largest_even(train, n), largest_even(test, n)) >= 2
-    )
+    numbers = (50, *range(50 - 50 % C, 0, -C))
+    fits = (n for n in numbers if min(largest_even(train, n), largest_even(test, n)) >= 2)
     return next(fits, C)
 
 
