@@ -8,7 +8,8 @@
 # rows, at 75 % three quarters (at 100 % an IndexError is raised). With seven it has four times the others' rows.
 # Why it matters: a comparison of methods over percent_noniid measures a skew of sizes too, and a mean weighted by rows
 # follows one client.
-# Seen with FedArtML 0.1.34, scikit-learn 1.9.1 (which it needs and does not name), 1 000 rows, ten labels of 100 rows each; share of the last client, and of an equal share:
+# Seen with FedArtML 0.1.34, scikit-learn 1.9.1 (which it needs and does not name), 1 000 rows, ten labels of 100 rows
+# each; the share of the last client, beside an equal one:
 #   7 clients, equal 14 %: at 0 % 13 %, at 50 % 26 %, at 75 % 33 %, at 100 % 40 %
 #   10 clients, equal 10 %: at 0 % 10 %, at 50 % 10 %, at 75 % 10 %, at 100 % 10 %
 #   12 clients, equal 8 %: at 0 % 8 %, at 50 % 54 %, at 75 % 77 %

@@ -226,6 +226,7 @@ def vary(name: str, change: Callable[..., Change]) -> Iterator[Variation]:
     number = np.nan if change in (put_numbers, put_numbers_in_arguments) else None
     for parent, field, i, node, line in sites(function):
         values = getattr(parent, field)
+        wrong: Any
         for wrong, said in change(node, parent, function):
             if isinstance(node, ast.arg):  # it is set anew where the function begins
                 wrong = ast.Assign([ast.Name(node.arg, ast.Store())], wrong)
@@ -329,7 +330,7 @@ def change_arguments(node: ast.AST, parent: Any, _: ast.FunctionDef) -> Change:
     """Yield a function of an argument in its place; of a factor, too."""
     factor = isinstance(getattr(parent, "op", None), ast.Mult | ast.Div)
     if isinstance(node, ast.arg) or (factor and isinstance(node, ast.Name | ast.Attribute)):
-        texts = "sqrt({})", "exp({})", "1 / {}", "1 - {}"
+        texts: tuple[str, ...] = "sqrt({})", "exp({})", "1 / {}", "1 - {}"
         if isinstance(node, ast.arg):
             texts = "2 * {}", "{} / 2", "-{}", "{} ** 2", *texts
         for text in texts:

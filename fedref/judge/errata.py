@@ -103,7 +103,7 @@ def build_judge(*names: str | Mistake) -> Any:
             if sum(edited[module] != text for module, text in texts.items()) != 1:
                 raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
             texts = edited
-    edited_spec = run(texts[spec], "spec")
+    edited_spec: Any = run(texts[spec], "spec")
     edited_spec.REVERSE = spec.REVERSE  # a run differentiates by tapes
     text = texts[adapter].replace("from fedref import spec\n", "")
     return run(text, "answer", spec=edited_spec)

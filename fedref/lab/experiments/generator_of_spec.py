@@ -112,8 +112,8 @@ def specified_class(name: str) -> type[Any]:
     label, _, mistake = name.partition(" with ")
     label = label.replace("_", "-")
     if label not in ALGORITHMS:
-        known = (word.replace("-", "_") for word in ALGORITHMS)
-        raise ConfigError(unknown("algorithm of fedref.spec", label.replace("-", "_"), known))
+        words = (word.replace("-", "_") for word in ALGORITHMS)
+        raise ConfigError(unknown("algorithm of fedref.spec", label.replace("-", "_"), words))
     own: dict[str, Any] = {"generator": label}
     place, path = spec.__name__, label.replace("-", "_")
     if mistake:
@@ -132,7 +132,7 @@ def mistakes_of_rounds(label: str) -> list[str]:
     own = (x for x in index["cases"] if (x["algorithm"], x["call"]) == (label, "round"))
     found = sorted({i for case in own for i in case["catches"]})
     names = (index["mistakes"][i]["name"] for i in found)
-    a_runs_own = (
+    a_runs_own: tuple[Any, ...] = (
         adapter.answer,
         adapter.rounds,
         adapter.clients_of,
