@@ -1,6 +1,5 @@
 """The golden cases by their names, read once for all tests of a process."""
 
-from fedref.conformance import vectors
+from fedref.proofs.golden import EVERY as CASES
 
-GOLDEN = {case.name: case for case in vectors.read()}
-CASES = [*GOLDEN.values()]
+GOLDEN = {case.name: case for case in CASES}

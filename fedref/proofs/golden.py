@@ -71,7 +71,8 @@ SHOWN_BY = {
     "per-fedavg alg.1": "per-fedavg eq.6", "apfl alg.1": "apfl eq.6", "apfl eq.4": "apfl eq.6",
     "apfl §4.1.2": "fedcurv penalty",
 }  # fmt: skip
-CASES = list(filter(is_answered, vectors.read()))
+EVERY = vectors.read()
+CASES = list(filter(is_answered, EVERY))
 for _tag in dict.fromkeys(case.tag for case in CASES):
     enter(_tag, [case for case in CASES if case.tag == _tag])
 # Every case has been compared in the row of its first tag: one of a few numbers stands for each other tag.
