@@ -174,11 +174,8 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
     changed_code : go on although fedref's version or code of yours has changed; the run says so
     """
     experiment = config.read_experiment(directory)
-    with (
-        run_directory.hold_directory(directory),
-        run_directory.resumable(directory),
-        ExitStack() as stack,
-    ):
+    held, again = run_directory.hold_directory(directory), run_directory.resumable(directory)
+    with held, again, ExitStack() as stack:
         (directory / run_directory.MARK).touch()  # a copy may lack it
         if differs := compare_environment(directory):
             say(f"{directory}: {differs}")

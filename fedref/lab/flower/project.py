@@ -54,18 +54,15 @@ def write_app(
         holders = [range(a, b) for a, b in pairwise(cuts)]  # of almost the same length
         for i, node_clients in enumerate(holders):
             write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
-    held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))
+    held = ", ".join(f"{i}: {part.start} to {part.stop - 1}" for i, part in enumerate(holders))
+    held = held or "as their owners made them"
+    numbers = " ".join(map(str, range(len(holders)))) or "NODE"
     values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
     for path, text in {
         "app/pyproject.toml": fill("app.toml", version=fedref.__version__) + tomli_w.dumps(values),
         "app/experiment.toml": config.toml_text(experiment),
         "app/federated.py": fill("federated.txt"),
-        "README.md": fill(
-            "commands.md",
-            holders=held or "as their owners made them",
-            nodes=" ".join(map(str, range(len(holders)))) or "NODE",
-            folder=str(folder.resolve()),
-        ),
+        "README.md": fill("commands.md", holders=held, nodes=numbers, folder=str(folder.resolve())),
     }.items():
         write_or_raise(folder / path, text.encode())
     return holders

@@ -151,11 +151,8 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             X.append(number)
         for role, i in columns.roles.items():
             cell = row[i].strip()
-            if (
-                not cell
-                or (role == "y" and cell == "?")
-                or (role == "test" and cell.lower() not in MASK)
-            ):
+            right = {"y": cell != "?", "test": cell.lower() in MASK}.get(role, True)
+            if not cell or not right:
                 what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
                 test = "1 or true for test rows, else 0"
                 raise data_error(path, what, test if role == "test" else "a number or a word")
