@@ -318,8 +318,8 @@ def taylor_slope(
 
 
 def _noise_of(f: Function, w: Array, v: Array, eps: float) -> float:
-    """Return by how much f jumps from one point to the next along v, close to w: its rounding, where terms
-    inside of f are larger than f and cancel. Third differences leave nothing of f itself."""
+    """Return how much f jumps between neighbouring points along v, close to w. That is its rounding error,
+    where terms inside of f are larger than f and cancel: third differences leave nothing of f itself."""
     near = [f(w + t * v) for t in eps**0.5 * np.arange(9)]
     return float(np.max(np.abs(np.diff(near, 3)))) / 4
 

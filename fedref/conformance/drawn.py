@@ -46,7 +46,8 @@ def search(
 ) -> Iterator[tuple[str, int, Graded | None]]:  # fmt: skip
     """Yield ("round fedavg", how many cases counted, the smallest that fails) for each that is offered.
 
-    draws : so many for each. The search ends at the first failure, and when `monotonic()` is `until`.
+    draws : the number of cases for each. until : the time by `monotonic()` at which the search ends; it also
+    ends at the first failure.
     note : is told of each case that counts. skipped : of these none is drawn.
     shrink : seconds, at most, in which a failure is made smaller; that is counted by examples.
     """

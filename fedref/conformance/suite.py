@@ -196,7 +196,7 @@ def with_answer(case: Case) -> Case | None:
 
 
 def lost_digits(case: Case) -> float:
-    """Return by how many units of rounding fedref's own outputs differ in longdouble."""
+    """Return how far fedref's own outputs in float64 and in longdouble differ, in units of rounding."""
     eps = float(np.finfo(float).eps)
     double, exact = (call_safely(LOOP, case, dtype).outputs for dtype in (float, np.longdouble))
     if not (double and exact):

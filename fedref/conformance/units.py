@@ -21,7 +21,7 @@ KINKS = {"svm", "relu", "max"}
 
 
 def constant(case: Case, unit: float) -> float:
-    """Return by how many times condition × unit an answer may be off."""
+    """Return the factor c: an answer may be off by c × condition × unit."""
     if unit <= UNITS["tf32"]:
         return FINE
     return KINKED if KINKS & {str(x) for x in case.model.values()} else SMOOTH

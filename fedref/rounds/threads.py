@@ -48,7 +48,7 @@ def available_threads() -> int:
 
 
 def threads_for(step: int, total: int) -> int:
-    """Return on how many threads to divide work of so many multiplications in each step, and in all."""
+    """Return the number of threads for work of so many multiplications in each step, and in total."""
     return max(1, min(available_threads(), step // STEP, total // ROUND))
 
 
@@ -58,7 +58,7 @@ def run_parts(
     threads: int,
     stop: Callable[[int], None] = lambda first: None,
 ) -> list[Result]:
-    """Return the work of every part, in order, done on so many threads; this one is one of them.
+    """Return the results of all parts in order, computed on so many threads, of which this one is the first.
 
     If part i fails, `stop(i + 1)` ends the parts after it, and the error of the first failing part is
     raised. Ctrl-C calls `stop(0)`; threads that still run after PATIENCE seconds are abandoned.

@@ -73,7 +73,7 @@ def signature(thing: Any) -> str:
     return str(inspect.Signature(parameters)).replace("Ellipsis", "...")
 
 
-def parameters(name: str, thing: Any) -> dict[str, str]:
+def parameters(thing: Any) -> dict[str, str]:
     """Return what each parameter means, "" where nothing says it."""
     known = (SPEC_SYMBOLS if inspect.getmodule(thing) is spec else {}) | divide(thing)[1]
     names = inspect.signature(thing).parameters if signature(thing) else ()
@@ -103,7 +103,7 @@ def entry(name: str) -> str:
     words, _ = divide(thing if callable(thing) else resolve_name(name.rpartition(".")[0]))
     if thing in MODELS.values():
         words = words.partition("\n\n")[0]  # its own page has the rest
-    rows = ((f"`{p}`", text) for p, text in parameters(name, thing).items())
+    rows = ((f"`{p}`", text) for p, text in parameters(thing).items())
     return join(
         fence("python", name + signature(thing)), verbatim(words),
         table("parameter | what it is", rows) if signature(thing) not in ("", "()", "(self)") else "",

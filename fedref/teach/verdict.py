@@ -259,7 +259,7 @@ def statements(function: Any) -> list[ast.stmt]:
 
 
 def count_equal(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return at how many places from the first on two sequences are equal."""
+    """Return the length of the longest beginning that two sequences share."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other))])
 
 
@@ -278,7 +278,7 @@ ENDS = {ast.Return: "all rounds", ast.Break: "the loop", ast.Continue: "this tur
 
 
 def leaves_early(part: Sequence[ast.stmt]) -> str:
-    """Return in words that statements leave a loop or the function around them, "" if none does."""
+    """Return a sentence if one of the statements leaves the loop or function around it, else ""."""
     for node in part:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue

@@ -77,7 +77,7 @@ def implementations(cores: int, quick: bool) -> list[str]:
 
 
 def limits(cores: int) -> dict[str, str]:
-    """Return what tells the libraries of a new process how many threads and devices to take."""
+    """Return the environment variables that limit the threads and devices of a new process's libraries."""
     names = "OMP_NUM_THREADS", "MKL_NUM_THREADS"
     eigen = "" if cores > 1 else "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     devices = f"--xla_force_host_platform_device_count={cores}"

@@ -89,7 +89,7 @@ def perturb_inputs(case: Case, rng: np.random.Generator) -> Case:
 
 
 def measure_condition(case: Case, exact: dict[str, Array]) -> float:
-    """Return by how many units of rounding the outputs move, rounded up to a power of 2.
+    """Return how many units of rounding the outputs move, rounded up to a power of 2.
 
     It is the largest effect of two: moving the inputs by 2⁻³⁰, and computing in float64 or float32.
     Margins of exactly 1 are not moved: they would leave the kink, which zeros do not.

@@ -26,7 +26,7 @@ def test_it_has_every_public_name():
 def test_a_name_says_what_it_does_and_what_each_parameter_is(name):
     thing = resolve_name(name)
     assert len(inspect.getdoc(thing) or "") > 8
-    meanings = reference.parameters(name, thing)
+    meanings = reference.parameters(thing)
     assert all(len(text) > 4 for text in meanings.values()), meanings
     assert topics.explain(name) == reference.entry(name)
 
@@ -38,7 +38,7 @@ def test_help_says_the_same_of_each_parameter_on_a_line_of_its_own(name):
     doc, of_spec = inspect.getdoc(thing) or "", inspect.getmodule(thing) is spec
     shown = re.sub(r"^ \|", "", pydoc.plain(pydoc.render_doc(thing)), flags=re.M)
     shown = " ".join((shown + of_spec * str(spec.__doc__)).split())
-    for parameter, text in reference.parameters(name, thing).items():
+    for parameter, text in reference.parameters(thing).items():
         assert re.search(rf"^{parameter} : ", doc, re.M) or of_spec, parameter
         own = parameter in reference.divide(thing)[1]
         assert (text if own else text.partition(", ")[2]) in shown, (parameter, text)

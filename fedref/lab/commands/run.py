@@ -185,7 +185,7 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
 
 
 def report_on(experiment: Experiment, how: How, stack: ExitStack) -> Progress:
-    """Return what tells how far a run is, until the stack is closed."""
+    """Return the progress report of a run; it ends when the stack is closed."""
     if how.silent:
         return Progress(print_json_line, say) if how.json else Progress(message=say)
     return stack.enter_context(console_progress(experiment, say))

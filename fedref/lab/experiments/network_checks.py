@@ -1,4 +1,4 @@
-"""What a network of torch's may not be as a model: `examine` says it before a run, in a sentence.
+"""Which torch networks cannot be models: `examine` refuses them before a run, each in one sentence.
 
 A loss is a function of w and of single rows: nothing is drawn, kept or shared between rows. torch's
 gradient has to be the loss's, and where H v is needed, it has to be the gradient's.

@@ -1,7 +1,7 @@
-"""Processes of this machine as an executor of a run's units: the same sums in each, ends without orphans.
+"""Processes of this machine that share a run's units; no number depends on them, and none is left behind.
 
-A worker saves its own units in the run directory, tells through shared memory how far it is, and ends
-with the process that started it.
+A worker saves its own units in the run directory, and reports its progress through shared memory. It ends
+when the process that started it ends.
 """
 
 import copyreg

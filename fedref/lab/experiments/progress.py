@@ -1,7 +1,7 @@
-"""Progress reports of a run: one line that is drawn anew, or lines that become rarer.
+"""Progress reports of a run: one line that is redrawn, or lines at growing intervals.
 
-A thread reports how far the run is, so that a long phase shows, too. If a unit runs in another process,
-its rounds are reported when it has ended.
+A thread of its own reports the progress, so that it goes on in a long phase. If a unit runs in another
+process, its rounds are reported when it has ended.
 """
 
 import builtins

@@ -1,8 +1,8 @@
 """A run directory: its files, and how they are written and read.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
-on), checkpoints/ (for each unit its record and its scores: the only way from it to its results), on
-request parameters/ (states of chosen rounds); and at the end split.json (the exact split), metrics.csv
+on), checkpoints/ (for each unit its record and its scores, from which all results are made), on request
+parameters/ (states of chosen rounds); and at the end split.json (the exact split), metrics.csv
 (a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and client), summary.md,
 summary.csv, curves.png.
 """

@@ -1,8 +1,8 @@
 """The scores of a unit's evaluations, in a file beside its record that only grows.
 
 A large federation's scores do not fit in memory: 40 bytes for each client and evaluation. The file is a
-block for each evaluation, the columns of `Scores` one after another. A record holds how many blocks count,
-and a hash of them: what a killed process has written beyond is overwritten.
+block for each evaluation, the columns of `Scores` one after another. A record holds the
+number of valid blocks and their hash. Whatever a killed process wrote after them is overwritten.
 """
 
 import os

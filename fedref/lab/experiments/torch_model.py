@@ -3,7 +3,7 @@
 It lives beside the experiments, not among the models: those are fedref's own, by hand. torch is imported
 only when a module is given. Clients are computed one by one on one thread, so that no number depends on
 how many work at once; the plans, algorithms, checks and tables are those of every model. network_checks.py
-refuses what is no function of w and single rows, or has another gradient by torch than its loss has.
+refuses a network whose loss is no function of w and single rows, or whose gradient by torch is another.
 """
 
 import copy

@@ -93,7 +93,7 @@ class ClientAnswer(NamedTuple):
 
 
 def read(data: object) -> Any:
-    """Decode a message; MessageError if it is none, or if it unpacks to more than its own size."""
+    """Decode a message. Raises MessageError for other bytes, or if they unpack to more than their size."""
     try:
         if not isinstance(data, bytes):
             raise TypeError(f"sends a {type(data).__name__}, expected bytes")
