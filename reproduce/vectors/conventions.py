@@ -15,7 +15,7 @@ import numpy as np
 
 from fedref import checks, spec
 
-PAGE = Path(__file__).parents[2] / "fedref" / "teach" / "text" / "frameworks.md"
+PAGE = Path(__file__).parents[2] / "fedref/teach/text/frameworks.md"
 BEGIN, END = "<!-- conventions -->\n", "<!-- end of conventions -->\n"
 
 #: What is measured: its name, the point, and whether the second derivative is.
