@@ -28,16 +28,7 @@ from fedref.lab.experiments import run_directory
 from fedref.lab.experiments.config import Experiment, read_experiment, spell_key
 from fedref.lab.experiments.names import importable_name
 from fedref.lab.experiments.seal import changes_of
-from fedref.lab.experiments.summary import (
-    SENT,
-    Difference,
-    Score,
-    Summary,
-    markdown,
-    numbers_of,
-    paired_difference,
-    score_of,
-)
+from fedref.lab.experiments.summary import Difference, Score, Summary, markdown, numbers_of
 from fedref.lab.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
 from fedref.lab.plots import tables
 from fedref.lab.plots.tables import Row, Table
@@ -115,7 +106,7 @@ class Run(NamedTuple):
                 "The best test value of many points is no result: it was chosen on the test rows."
             )
             table = self.table()
-            column = VALIDATION[score_of(table).column]
+            column = VALIDATION[Score.of(table).column]
             if column not in table:
                 text += " With --set split.validation=0.1 each client has rows to choose by."
             elif any(self.status_of(unit.title) == "done" for unit in self.units):
@@ -209,7 +200,7 @@ class Run(NamedTuple):
         Printing raises ConfigError for a column that is unknown.
         """
         table = self.table()
-        score = score_of(table)
+        score = Score.of(table)
         empty: Row = {k: None for k in self.columns() if k == "algorithm" or k.startswith("sweep.")}
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
@@ -219,7 +210,7 @@ class Run(NamedTuple):
             place = {k: v for k, v in units[title].columns.items() if k != "seed"}
             row = {**empty, **place, "status": self.status_of(title), "seeds": len(seeds)}
             for name, mean, sd in zip(each[0], means.tolist(), sds.tolist()):
-                row |= {name: mean} if name in SENT else {name: mean, f"{name}_sd": sd}
+                row |= {name: mean} if name in Summary.sent else {name: mean, f"{name}_sd": sd}
             rows.append(row | {"title": title})
         return Summary(rows, score, columns, best, digits)
 
@@ -234,7 +225,7 @@ class Run(NamedTuple):
         >>> run.best().summary("final").to_latex()  # doctest: +SKIP
         """
         table = self.table()
-        column = VALIDATION[score_of(table).column] if measure == "validation" else measure
+        column = VALIDATION[Score.of(table).column] if measure == "validation" else measure
         if column not in table:
             if column not in facts.COLUMNS:
                 known = {*table} - {*facts.PLACE, "title", "diverged"}
@@ -270,10 +261,10 @@ class Run(NamedTuple):
         second = run or self
         if data_of(self.experiment) != data_of(second.experiment):
             raise ConfigError("the runs have different data or splits, expected the same in both")
-        score = score_of(self.table())
+        score = Score.of(self.table())
         numbers = self.series(a, column, score), second.series(b or a, column, score)
         scale = facts.SUMMARY[column.removesuffix("_clients")].scale or score.scale
-        return paired_difference(*numbers, f"{a} − {b or a}, {column}", scale)
+        return Difference.between(*numbers, f"{a} − {b or a}, {column}", scale)
 
     def series(self, name: str, column: str, score: Score) -> dict[int, float]:
         """Return seed → the number in a column of summary.csv, of a label or a title.
@@ -511,7 +502,7 @@ def idle_rounds(record: Record) -> int:
 
 def heading(run: Run) -> str:
     """Return the line above the table, which says what its numbers are."""
-    name, _, scale = score_of(run.metrics)
+    name, _, scale = Score.of(run.metrics)
     seeds = len(run.experiment.seeds)
     evaluated = {
         tuple(row["round"] for row in record.rows if row.get(name) is not None)

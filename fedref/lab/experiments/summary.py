@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from math import isfinite, nan
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from fedref.lab.plots.tables import Row, Table, extremes
 from fedref.models.numerics import Array
 from fedref.rounds.metrics import PERCENT, SUMMARY
 
-SENT = ("bytes_down", "bytes_up")
 #: The ends of names in summary.csv, and those of the same numbers in metrics.csv.
 ENDS = {"": "", "_clients": "_mean"}
 
@@ -23,12 +22,12 @@ class Score(NamedTuple):
     best: str
     scale: float
 
-
-def score_of(table: Table) -> Score:
-    """Return the accuracy, or of real targets the test loss."""
-    measured = (table[name] for name in ("accuracy", "unseen_accuracy") if name in table)
-    labels = any(np.isfinite(column).any() for column in measured)
-    return Score("accuracy", "maximum", PERCENT) if labels else Score("test_loss", "minimum", 1)
+    @classmethod
+    def of(cls, table: Table) -> "Score":
+        """Return the accuracy, or of real targets the test loss."""
+        measured = (table[name] for name in ("accuracy", "unseen_accuracy") if name in table)
+        labels = any(np.isfinite(column).any() for column in measured)
+        return cls("accuracy", "maximum", PERCENT) if labels else cls("test_loss", "minimum", 1)
 
 
 def numbers_of(rows: Table, score: Score) -> dict[str, float]:
@@ -52,6 +51,8 @@ class Summary(list[Row]):
     two more in all.
     """
 
+    sent: ClassVar = ("bytes_down", "bytes_up")  # which do not vary over seeds
+
     def __init__(
         self, rows: Iterable[Row], score: Score, columns: Any, best: str | None, digits: int
     ) -> None:
@@ -73,7 +74,7 @@ class Summary(list[Row]):
         facts = SUMMARY[name.removesuffix("_clients")]
         title = facts.title + (" (clients)" if name.endswith("_clients") else "")
         scale = facts.scale or self.score.scale
-        if name in SENT and any(0 < row[sent] < 5e3 for row in self for sent in SENT):
+        if name in self.sent and any(0 < row[sent] < 5e3 for row in self for sent in self.sent):
             title, scale = title.replace("MB", "kB"), 1e-3
         elif self.long:
             title += " (%)" if scale == PERCENT else ""
@@ -89,7 +90,8 @@ class Summary(list[Row]):
             cells.append(mean + (f" ± {sd:{form if 'e' in mean else point}}" if sd == sd else ""))
         if self.best and np.isfinite(means).any():
             lower = (
-                "loss" in f"{name} {self.score.column if scale != PERCENT else ''}" or name in SENT
+                "loss" in f"{name} {self.score.column if scale != PERCENT else ''}"
+                or name in self.sent
             )
             best = np.nanmin(means) if lower else np.nanmax(means)
             cells = [bold.format(x) if m == best else x for m, x in zip(means, cells)]
@@ -155,21 +157,21 @@ class Difference(NamedTuple):
         how = f"t at 95 %, paired over {len(self.seeds)} seeds" if margin else "one seed: no margin"
         return f"{self.what}: {self.scale * self.mean:{form}}{margin}{unit} ({how})"
 
+    @classmethod
+    def between(
+        cls, one: dict[int, float], other: dict[int, float], what: str, scale: float
+    ) -> "Difference":
+        """Return the difference of two series of numbers, seed → number, over the seeds of both."""
+        from scipy.special import stdtrit  # slow to import
 
-def paired_difference(
-    one: dict[int, float], other: dict[int, float], what: str, scale: float
-) -> Difference:
-    """Return the difference of two series of numbers, seed → number, over the seeds of both."""
-    from scipy.special import stdtrit  # slow to import
-
-    seeds = sorted(one.keys() & other.keys())
-    if not seeds:
-        raise ConfigError(f"{what}: no seed is in both, expected the same seeds")
-    values = np.array([one[seed] - other[seed] for seed in seeds])
-    n, margin = len(seeds), nan
-    if n > 1:
-        margin = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
-    return Difference(float(values.mean()), margin, values, seeds, what, scale)
+        seeds = sorted(one.keys() & other.keys())
+        if not seeds:
+            raise ConfigError(f"{what}: no seed is in both, expected the same seeds")
+        values = np.array([one[seed] - other[seed] for seed in seeds])
+        n, margin = len(seeds), nan
+        if n > 1:
+            margin = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
+        return cls(float(values.mean()), margin, values, seeds, what, scale)
 
 
 def markdown(rows: list[list[str]], left: int = 1) -> str:
