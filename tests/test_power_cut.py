@@ -139,8 +139,8 @@ def cuts(name, here):
     calls = [over_flower] * 2
     if changes is not None:
         path = write(here / "t.toml", document(**changes))
-        calls = [partial(command, "run", path, "-o", "D", *more), partial(command, "resume", "D")]
-    root, events, expected, blobs = recorded(here / "first", calls[0], {})
+        calls = [partial(command, "run", path, "-o", "D"), partial(command, "resume", "D")]
+    root, events, expected, blobs = recorded(here / "first", partial(calls[0], *more), {})
     for i, stop in enumerate(stops):
         if stop == 0:
             yield {}, calls, root, events, expected, blobs
