@@ -20,7 +20,7 @@ from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
 from fedref.algorithms.pfedme import PFedMe
 from fedref.algorithms.scaffold import Scaffold
-from fedref.boundary.docstrings import explain_parameters
+from fedref.boundary.docstrings import add_lines, explain_parameters
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedavg": FedAvg,
@@ -55,5 +55,7 @@ MEANINGS: dict[str, dict[str, str]] = TEXTS["meanings"]
 
 for module in {importance, *(sys.modules[cls.__module__] for cls in ALGORITHMS.values())}:
     explain_parameters(module, algorithm)  # for `help`
+for cls in ALGORITHMS.values():
+    add_lines(cls, HYPERPARAMETERS)
 
 __all__ = ["ALGORITHMS", "HYPERPARAMETERS", "MEANINGS"]

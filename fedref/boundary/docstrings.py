@@ -2,7 +2,9 @@
 
 import inspect
 import re
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 
 def symbols(module: ModuleType) -> list[list[str]]:
@@ -21,8 +23,13 @@ def explain_parameters(module: ModuleType, shared: ModuleType) -> None:
     rows = (*symbols(shared), *symbols(module))
     known = {name: f"{symbol}, {what}" for symbol, name, what in rows}
     for function in vars(module).values():
-        text = ((inspect.isfunction(function) and function.__doc__) or "").rstrip()
-        if text and function.__module__ == module.__name__:
-            own = (x for x in inspect.signature(function).parameters if f"{x} : " not in text)
-            lines = "".join(f"\n    {x} : {known[x]}." for x in own if x in known)
-            function.__doc__ = f"{text}\n{lines}" if lines else text
+        if inspect.isfunction(function) and function.__module__ == module.__name__:
+            add_lines(function, known)
+
+
+def add_lines(thing: Any, known: Mapping[str, str]) -> None:
+    """Add to the docstring of a function or class what is known of parameters that it does not explain."""
+    text = (thing.__doc__ or "").rstrip()  # none with python -OO
+    own = (x for x in inspect.signature(thing).parameters if f"{x} : " not in text)
+    lines = "".join(f"\n    {x} : {known[x]}." for x in own if x in known)
+    thing.__doc__ = f"{text}\n{lines}" if text and lines else thing.__doc__

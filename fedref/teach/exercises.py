@@ -77,9 +77,8 @@ class Exercise:
         terms = self.terms if missing == self.missing or not self.is_loop else ()
         slips = gaps.pop(missing)
         one = replace(self, missing=missing, slips=slips, others=gaps, terms=terms, seed=seed)
-        vars(one).update(
-            solution=self.solution
-        )  # which a process that runs students' code does not see
+        # a process that runs students' code does not see it
+        vars(one).update(solution=self.solution)
         return one
 
     @property
@@ -115,9 +114,8 @@ def read(text: str, where: object) -> dict[str, Exercise]:
             one = exercises[name] = Exercise(name, **table)
             for gap in (one.missing, *one.others):
                 if (times := one.source.count(gap)) != 1:
-                    raise TypeError(
-                        f"{gap!r} stands {times} times in {one.function}, expected once"
-                    )
+                    what = f"{gap!r} stands {times} times in {one.function}"
+                    raise TypeError(f"{what}, expected once")
             if one.algorithm not in ALGORITHMS:
                 raise TypeError(unknown("algorithm", one.algorithm, ALGORITHMS))
         except (TypeError, AttributeError) as error:

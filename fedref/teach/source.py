@@ -88,10 +88,8 @@ def functions_in(home: Any) -> Iterator[Any]:
             continue
         if inspect.isclass(value):
             yield from functions_in(value)
-        elif (
-            inspect.isfunction(value) and value.__code__.co_filename[0] != "<"
-        ):  # not a dataclass's
-            yield value
+        elif inspect.isfunction(value) and value.__code__.co_filename[0] != "<":
+            yield value  # a dataclass's is <string>
 
 
 # ---- tags and equations --------------------------------------------------------------------------

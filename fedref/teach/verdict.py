@@ -285,9 +285,8 @@ def leaves_early(part: Sequence[ast.stmt]) -> str:
         for kind, ended in ENDS.items():
             if isinstance(node, kind):
                 word = kind.__name__.lower()
-                return (
-                    f"line {node.lineno}: `{word}` ends {ended}: every step of every client counts"
-                )
+                ends = f"line {node.lineno}: `{word}` ends {ended}"
+                return f"{ends}: every step of every client counts"
         inside = [x for x in ast.iter_child_nodes(node) if isinstance(x, ast.stmt)]
         if isinstance(node, ast.For | ast.While):  # its own loop may be left
             inside = [x for y in inside for x in ast.walk(y) if isinstance(x, ast.Return)]
@@ -377,9 +376,8 @@ def fault(got: Any, right: Any) -> str:
         return got
     if isinstance(right, np.ndarray) and isinstance(got, list | tuple):
         numbers = like(got, right)
-        of_numbers = not all(
-            isinstance(x, np.ndarray) and x.ndim for x in got
-        )  # a pair of arrays is one
+        # a pair of arrays is one
+        of_numbers = not all(isinstance(x, np.ndarray) and x.ndim for x in got)
         if of_numbers and isinstance(numbers, np.ndarray) and not fault(numbers, right):
             return IN_LIST
     one, other = leaves(like(got, right)), leaves(right)

@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 import pytest
 
 from fedref import spec
+from fedref.algorithms import ALGORITHMS
 from fedref.teach import reference, topics
 
 LISTED = {
@@ -42,6 +43,12 @@ def test_help_says_the_same_of_each_parameter_on_a_line_of_its_own(name):
         assert re.search(rf"^{parameter} : ", doc, re.M) or of_spec, parameter
         own = parameter in reference.divide(thing)[1]
         assert (text if own else text.partition(", ")[2]) in shown, (parameter, text)
+
+
+def test_help_of_an_algorithm_has_its_hyperparameters():
+    for cls in ALGORITHMS.values():
+        for name in inspect.signature(cls).parameters:
+            assert f"\n    {name} : " in cls.__doc__, (cls, name)
 
 
 def test_the_last_part_of_a_name_is_enough():
