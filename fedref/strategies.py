@@ -22,16 +22,8 @@ import numpy as np
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.draws import sources
-from fedref.draws.shrinking import (
-    NUMBERS,
-    Draw,
-    HypothesisSource,
-    Strategy,
-    arrays,
-    drawn,
-    smallest,
-)
+from fedref.draws import shrinking, sources
+from fedref.draws.shrinking import NUMBERS, Draw, Strategy, arrays, drawn, smallest
 from fedref.draws.sources import FAMILIES, Trace
 from fedref.judge.compare import FEW_DIGITS, KINK, ROUNDING, is_clear, measure_condition
 from fedref.models import tree
@@ -81,7 +73,7 @@ def batches(
     weights : also draw D.s, or none; a weight of 0 is padding, and not all are 0.
     empty : whether a batch may have no row.
     """
-    source = HypothesisSource(draw)
+    source = shrinking.HypothesisSource(draw)
     D = sources.draw_batch(source, model, source.choose(range(0 if empty else 1, most + 1)))
     return Batch(**D, **(sources.draw_weights(source, len(D["y"])) if weights else {}))
 
@@ -194,7 +186,7 @@ def traces(
     kinks : also draw rounds that cross a kink or a threshold, and states that are rounding alone.
     """
     a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
-    trace = sources.draw_trace(HypothesisSource(draw), a, m, clients, rounds)
+    trace = sources.draw_trace(shrinking.HypothesisSource(draw), a, m, clients, rounds)
 
     def states(w: Array) -> list[Any]:
         run = trace._replace(w=w).run(False)

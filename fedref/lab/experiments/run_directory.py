@@ -23,13 +23,7 @@ from fedref.boundary.files import WRITING, make_folder, open_regular, sync_folde
 from fedref.lab.experiments import checkpoint, config, names
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.scores import ScoreFile, Stored
-from fedref.lab.experiments.seal import (
-    UNIT,
-    check_seal,
-    compare_environment,
-    environment,
-    write_environment,
-)
+from fedref.lab.experiments.seal import UNIT, check_seal, compare_environment, write_environment
 from fedref.lab.experiments.unit import Record, Say, Unit
 
 try:
@@ -205,7 +199,7 @@ def begin_run(experiment: Experiment, out: Path, say: Say = lambda text: None) -
             (out / MARK).touch()
             sync_folder(out)
             if not begun:
-                write_environment(out, environment())
+                write_environment(out)
                 write_atomically(out / "config.toml", config.toml_text(experiment).encode())
         yield
 

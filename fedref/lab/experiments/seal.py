@@ -49,8 +49,9 @@ def read_environment(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def write_environment(directory: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=1) + "\n"
+def write_environment(directory: Path, content: Mapping[str, Any] | None = None) -> None:
+    """Write environment.json; content : None: this process's environment."""
+    text = json.dumps(content or environment(), indent=1) + "\n"
     write_atomically(directory / "environment.json", text.encode())
 
 
