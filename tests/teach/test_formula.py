@@ -23,13 +23,14 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from fedref import algorithm
 from fedref.algorithms import ALGORITHMS, apfl
+from fedref.boundary.docstrings import symbols
 from fedref.models import MODELS, BinaryLogistic, linear_operator
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.rounds.loop import run_clients
 from fedref.teach import pages, pictures, source
 from fedref.teach.formula import exponent, mathml, parse
-from fedref.teach.source import Equation, symbols
+from fedref.teach.source import Equation
 
 # ---- formulae ------------------------------------------------------------------------------------
 
