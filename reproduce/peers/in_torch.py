@@ -2,6 +2,7 @@
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -119,3 +120,13 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def do_without(*packages, always=False):
     """Import stand-ins for packages that are not installed; with `always`, even for those that are."""
     sys.meta_path.insert(0 if always else len(sys.meta_path), StandIn(packages))
+
+
+def without_init(*packages):
+    """Let packages be imported without their __init__, which imports what is never called."""
+    for name in packages:
+        where = importlib.util.find_spec(name)
+        if where is None:
+            raise ImportError(f"no module named {name}")
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__path__ = list(where.submodule_search_locations)

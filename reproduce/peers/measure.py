@@ -43,10 +43,11 @@ def measure_row(backend: Any, row: Found) -> Found:
         return {"status": "not run", "why": answer.error or "the adapter does not offer it"}
     graded = verdicts.grade(answer, case)
     found: Found = {"status": graded.status, "names": (), "why": graded.reason}
-    if graded.reason:
+    is_nan = any(np.isnan(np.asarray(answer.outputs.get(k, 0.0))).any() for k in case.outputs)
+    if graded.reason and not (is_nan and row.get("equals")):
         return found
-    found["digits"] = largest_difference(answer.outputs, case.outputs)
-    if graded.status == verdicts.FAILED:
+    found["digits"] = np.inf if is_nan else largest_difference(answer.outputs, case.outputs)
+    if graded.status == verdicts.FAILED and not is_nan:
         found["names"] = mistakes.find_names(answer.outputs, case)
     if row.get("equals"):
         other = mistakes.outputs_with(case, *row["equals"])
@@ -57,7 +58,12 @@ def measure_row(backend: Any, row: Found) -> Found:
 
 
 def distance(got: Any, other: Any, right: Any) -> float:
-    """Return the largest difference from a wrong answer, relative to the larger of it and the right one."""
+    """Return the largest difference from a wrong answer, relative to the larger of it and the right one.
+
+    What is not a number in both is equal.
+    """
+    if np.isnan(other).any() or np.isnan(got).any():
+        return 0.0 if np.array_equal(got, other, equal_nan=True) else np.inf
     scale = max(np.max(np.abs(other)), np.max(np.abs(right)))
     return float(np.max(np.abs(got - other)) / scale)
 

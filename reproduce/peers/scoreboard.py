@@ -97,7 +97,12 @@ def name_outputs(about: Mapping[str, Any], row: Row) -> str:
 
     Outputs that are nothing's are not kept: their names are those of the day on which they were measured.
     """
-    if "equals" not in about or not row["from the equal"] or far(about, row):
+    if (
+        "equals" not in about
+        or row["off by"] == "inf"
+        or not row["from the equal"]
+        or far(about, row)
+    ):
         return row["named"]
     case = situations.make_case(row["run"])
     return "; ".join(mistakes.find_names(mistakes.outputs_with(case, *about["equals"]), case))
@@ -177,6 +182,7 @@ COLUMNS = (
 def cells(row: Row) -> list[str]:
     """Return a row of the page's table."""
     off = f"{float(row['off by']):.0e}" if row["off by"] else "–"
+    off = "not a number" if off == "inf" else off
     names = row["named"] or ("–" if row["verdict"] in ("passed", NOT_RUN) else "no")
     return [
         row["project"], row["run"], row["verdict"], off, names, row["version"] or "–", row["date"] or "–",

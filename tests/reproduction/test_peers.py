@@ -74,7 +74,7 @@ def test_every_row_can_be_measured():
         if equals:  # is something else than the paper's
             outputs = mistakes.outputs_with(case, *equals)
             # v from 0 and not from τ² moves FedAdagrad's rounds by 8e-4, all else by more than 1e-3
-            assert largest_difference(outputs, case.outputs) > 5e-4
+            assert not largest_difference(outputs, case.outputs) <= 5e-4  # or it is not a number
             if equals[0] in errata.MISTAKES and len(equals) == 1 and errata.answer(case):
                 assert mistakes.find_names(outputs, case._replace(catches=equals)) == (*equals,)
 
