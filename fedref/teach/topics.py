@@ -59,12 +59,12 @@ def explain(name: str) -> str:
     wanted = ALIASES.get(wanted, wanted)
     full = [x for x in reference.public() if x.casefold().endswith(f".{wanted}")]
     full = [x for x in full if x == f"fedref.{wanted}"] or full
-    if wanted not in known and len(full) == 1:  # check_gradient is enough
-        return reference.entry(full[0])
-    if wanted not in known:
-        error = unknown("topic", name.casefold(), [*known, *ALIASES])
-        raise ConfigError(f"{error}; `fedref explain --list` lists them all")
-    return known[wanted]()
+    full = [x for x in full if x.endswith(f".{name}")] or full  # here Plan is not plan
+    if wanted in known or len(full) == 1:  # check_gradient is enough
+        return known[wanted]() if wanted in known else reference.entry(full[0])
+    error = f"{name} is the end of several names, expected one of {', '.join(full)}"
+    error = error if full else unknown("topic", name.casefold(), [*known, *ALIASES])
+    raise ConfigError(f"{error}; `fedref explain --list` lists them all")
 
 
 def for_terminal(text: str) -> str:

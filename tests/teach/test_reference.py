@@ -10,6 +10,7 @@ import pytest
 
 from fedref import spec
 from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError
 from fedref.teach import reference, topics
 
 LISTED = {
@@ -56,6 +57,10 @@ def test_the_last_part_of_a_name_is_enough():
     assert topics.explain("Check_Gradient") == reference.entry(name)
     assert "| `atol` | an absolute error that passes" in reference.entry(name)
     assert "tests/test_checks.py" in reference.entry(name)
+    assert "fedref.sampling.Plan(" in topics.explain("Plan")
+    assert "Run.plan(" in topics.explain("plan")
+    with pytest.raises(ConfigError, match="is the end of several names, expected one of"):
+        topics.explain("objective")
 
 
 def test_words_on_a_parameter_end_with_their_sentence():
