@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import pytest
 from test_equation_index import PACKAGE, PAPERS, TAGS
@@ -10,10 +11,15 @@ from fedref import proofs
 from fedref.algorithms import apfl, per_fedavg
 from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, MLP, MODELS, LinearSVM, Logistic
+from fedref.proofs import golden
 
 
 @pytest.mark.parametrize("proof", proofs.PROOFS, ids=lambda p: f"{p.tag}: {p.claim}")
 def test_proof(proof):
+    """Of a row's golden cases every second one: slow tests, and `fedref check`, compare all."""
+    if getattr(proof.compare, "func", None) is golden.compare_all:
+        (cases,) = proof.compare.args
+        proof = proof._replace(compare=partial(golden.compare_all, cases[::2]))
     row = proof.run(seed=0)
     assert row.verdict == "ok", row
     assert row.error <= row.bound <= 1e-12
