@@ -100,11 +100,11 @@ def test_a_case_at_a_kink_that_passes_refutes_no_name():
     cases = [GOLDEN[name] for name in ("hvp-kink-svm-unbiased", "hvp-logistic")]
     first, second = named(cases, [answer(case, name) for case in cases])
     assert (first.status, second.mistakes) == ("passed", (name,))
-    wide = Mistake("wide", "", "", "", (Edit("relu(1 - y * z)", "relu(2 - y * z)"),))
+    wide = Mistake("wide", "", "", "", (Edit("relu(1 - y * z)", "relu(3 - y * z)"),))
     cases = [GOLDEN[name] for name in ("grad-kink-hinge", "grad-svm")]
     first, second = named(cases, [answer(case, wide) for case in cases])
     assert first.status == "passed"
-    assert second.evidence.startswith("as if in hinge 1 were 2")
+    assert second.evidence.startswith("as if in relu z * (z.real > 0) were it + 2")
 
 
 @pytest.mark.usefixtures("no_evidence")
