@@ -1,6 +1,5 @@
 """Hypothesis: no deadline (a cold BLAS is slow), and in CI the same examples on every run. A folder."""
 
-import gc
 import os
 import signal
 import sys
@@ -19,10 +18,6 @@ settings.register_profile("ci", settings.get_profile("fedref"), derandomize=True
 unshrunk = Phase.explicit, Phase.generate  # nobody reads the example
 settings.register_profile("mutation", settings.get_profile("ci"), phases=unshrunk, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
-
-
-def pytest_collection_finish():
-    gc.freeze()  # what was collected lives to the end: it need not be looked through again and again
 
 
 @pytest.fixture(autouse=True)
