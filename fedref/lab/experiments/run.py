@@ -5,7 +5,7 @@ the directory, any other executor sends back the units' files. To resume is to r
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext, suppress
 from functools import partial
@@ -23,7 +23,7 @@ from fedref.lab.experiments.own_code import errors_of_own_code
 from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
-from fedref.lab.experiments.seal import seal_of
+from fedref.lab.experiments.seal import numeric_rooms, seal_of
 from fedref.lab.experiments.unit import (
     LOCAL,
     Engine,
@@ -48,7 +48,7 @@ class Options(NamedTuple):
     long; 0: after every round. changed_code : go on with units that other code or another version of
     fedref has begun. workers : processes of this machine that share the units; executor : runs whole units
     in their place. threads : how many run the clients of a round where the model is large, divided by the
-    workers (None: one a processor).
+    workers (None: one a processor). rooms : what `numeric_rooms` returns, if another process has it.
     """
 
     directory: Path | None = None
@@ -59,6 +59,7 @@ class Options(NamedTuple):
     executor: Executor | None = None
     threads: int | None = None
     progress: Progress = SILENT
+    rooms: Mapping[str, str] | None = None
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record,
         if directory is None:
             yield from run()
             return
-        seal = seal_of(unit, loaded, loader.split_hash(loaded.whole))
+        seal = seal_of(unit, loaded, loader.split_hash(loaded.whole), how.rooms or numeric_rooms())
         record = newest = run_directory.load_begun(
             directory, unit, seal, how.changed_code, progress.message
         )
@@ -146,7 +147,8 @@ def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[R
         if how.executor is not None:
             yield from run_in_executor(how.executor, call, new)
         elif how.workers > 1:
-            call = partial(call, how=how._replace(engine=None, progress=SILENT))
+            theirs = how._replace(engine=None, progress=SILENT, rooms=numeric_rooms())
+            call = partial(call, how=theirs)
             yield from run_in_workers(how.workers, call, work, progress.elsewhere, progress.message)
 
     with closing(run_elsewhere()) as results:

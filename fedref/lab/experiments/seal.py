@@ -87,14 +87,16 @@ ROOMS = {
 }  # fmt: skip
 
 
-def seal_of(unit: Unit, loaded: LoadedExperiment, split_hash: str) -> dict[str, str]:
+def seal_of(
+    unit: Unit, loaded: LoadedExperiment, split_hash: str, rooms: Mapping[str, str]
+) -> dict[str, str]:
     """Return everything that a unit's numbers are computed from, by name."""
     data = unit.experiment.data["name"]
     function = None if is_in_memory(data) else names.find_function(data)
     things = type(unit.algorithm), type(loaded.model), function
     modules = own_modules({str(getattr(thing, "__module__", "")) for thing in things})
     hashes = {name: hash_code([path]) for name, path in modules.items()}
-    return {UNIT: unit.file, DATA: split_hash, **numeric_rooms(), **hashes}
+    return {UNIT: unit.file, DATA: split_hash, **rooms, **hashes}
 
 
 @cache
