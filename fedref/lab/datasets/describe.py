@@ -1,21 +1,19 @@
 """Statistics of a federation, as in [apfl table 1], and remarks on how its data were understood."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 
 from fedref.boundary.errors import printable
-from fedref.lab.datasets.formats.arrays import BYTE
+from fedref.lab.datasets.formats.arrays import BYTE, LABEL_WIDTH, MAX_LISTED, list_some
 from fedref.lab.datasets.rules import RULES
 from fedref.lab.datasets.scaling import usual_scaling
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
-LABEL_WIDTH = 40  # a longer label is cut
 MOST_CLASSES = 100_000  # of a model
-MAX_LISTED = 5  # of more missing labels, only these are listed
 MANY = 64  # columns of bytes, from which on large values look like pixels
 
 
@@ -101,11 +99,8 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     missing = list(islice((k for k in known if k not in held), MAX_LISTED + 1))
     if not missing:
         return ""
-    some = ", ".join(map(str, missing[:MAX_LISTED])) + (
-        ", ..." if len(missing) > MAX_LISTED else ""
-    )
     run = f"labels run from {labels[0]} to {labels[-1]}"
-    return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {some}"
+    return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {list_some(missing)}"
 
 
 def byte_note(source: Source, scaling: Any) -> str:
@@ -123,59 +118,31 @@ def byte_note(source: Source, scaling: Any) -> str:
     return f"{text}; --set split.scaling=unit divides by 255"
 
 
-def list_some(names: Sequence[Any]) -> str:
-    """Return the first names, and "..." if there are more."""
-    shown = [printable(name, LABEL_WIDTH) for name in names[:MAX_LISTED]]
-    return ", ".join(shown) + (", ..." if len(names) > MAX_LISTED else "")
-
-
-def unseen_note(federation: Federation) -> str:
-    """Return a note on clients that have no training row; "" without any."""
-    if (unseen := federation.unseen) is None:
-        return ""
-    n, rows = len(unseen.sizes), len(unseen.rows)
-    total = len(federation.test.rows) + rows
-    return (
-        f"{n} of {federation.clients + n} clients never train, as all their rows are test rows "
-        f"({list_some(federation.unseen_names)}): {rows} of {total} test rows are theirs, "
-        "and go into the columns `unseen`"
-    )
-
-
-def untested_note(federation: Federation) -> str:
-    """Return a note on clients that have no test row, though some have; "" without any."""
-    without = np.flatnonzero(federation.test.sizes == 0)
-    if not without.size:
-        return ""
-    names = list_some([federation.names[k] for k in without[: MAX_LISTED + 1].tolist()])
-    return f"{without.size} of {federation.clients} clients have no test row ({names})"
-
-
-def test_label_note(federation: Federation) -> str:
-    """Return a note on labels that no training row has; "" without any."""
-    source = federation.source
-    if source.real:
-        return ""
+def split_notes(federation: Federation) -> Iterator[str]:
+    """Yield notes on test rows that are dealt as any others, and on clients and labels of one part alone."""
+    source, test, unseen = federation.source, federation.test, federation.unseen
+    if source.test_from is not None and federation.parameters.get("pool") == "all":
+        yield (
+            f"{federation.rule} deals the {len(source.y) - source.test_from:,} rows of the test part as any "
+            "others; --set split.pool=train leaves them out"
+        )
+    if unseen is not None:
+        n, rows = len(unseen.sizes), len(unseen.rows)
+        yield (
+            f"{n} of {federation.clients + n} clients never train, as all their rows are test rows "
+            f"({list_some(federation.unseen_names)}): {rows} of {len(test.rows) + rows} test rows are "
+            "theirs, and go into the columns `unseen`"
+        )
+    untested = np.flatnonzero(test.sizes == 0)
+    if untested.size:
+        names = list_some([federation.names[k] for k in untested[: MAX_LISTED + 1].tolist()])
+        yield f"{untested.size} of {federation.clients} clients have no test row ({names})"
     tested = [part.rows for name, part in federation.every_part.items() if name != "train"]
     y = source.y[np.concatenate(tested)]
     new = np.setdiff1d(y, source.y[federation.train.rows])
-    if not new.size:
-        return ""
-    names = [source.label_names[k] if source.label_names else k for k in new.tolist()]
-    return (
-        f"no training row has label {list_some(names)}, {int(np.isin(y, new).sum())} test rows do"
-    )
-
-
-def dealt_note(federation: Federation) -> str:
-    """Return a note on published test rows that a rule deals as any others; "" without any."""
-    first = federation.source.test_from
-    if first is None or federation.parameters.get("pool") != "all":
-        return ""
-    return (
-        f"{federation.rule} deals the {len(federation.source.y) - first:,} rows of the test part as any "
-        "others; --set split.pool=train leaves them out"
-    )
+    if new.size and not source.real:
+        words = [source.label_names[k] if source.label_names else k for k in new.tolist()]
+        yield f"no training row has label {list_some(words)}, {np.isin(y, new).sum()} test rows do"
 
 
 def leftover_note(federation: Federation) -> str:
@@ -204,13 +171,12 @@ def source_text(source: Source) -> str:
 
 def remarks(federation: Federation) -> list[str]:
     """Return how the data were understood, where that changes what is computed; a line each."""
-    source = federation.source
-    notes = [
-        *source.notes, byte_note(source, federation.parameters.get("scaling")),
-        dealt_note(federation), unseen_note(federation), untested_note(federation),
-        test_label_note(federation), leftover_note(federation) if federation.rule == "natural" else "",
-    ]  # fmt: skip
-    return [printable(note) for note in notes if note]
+    source, pixels = (
+        federation.source,
+        byte_note(federation.source, federation.parameters.get("scaling")),
+    )
+    left = leftover_note(federation) if federation.rule == "natural" else ""
+    return [printable(n) for n in (*source.notes, pixels, *split_notes(federation), left) if n]
 
 
 def statistics_text(federation: Federation) -> str:

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
-from fedref.boundary.files import data_error, exists
+from fedref.boundary.files import as_data_error, data_error, exists
 from fedref.boundary.values import build, literal, schema
 from fedref.lab.datasets import texts
 from fedref.lab.datasets.formats import idx, leaf, mat, npz, recipes, svmlight, tables
-from fedref.lab.datasets.formats.arrays import Raw, source_of
+from fedref.lab.datasets.formats.arrays import Raw, require, source_of
 from fedref.lab.datasets.registry import SOURCES
 from fedref.rounds.federation import Federation, Source
 
@@ -333,17 +333,11 @@ def from_memory(value: Any, where: str) -> Source | Federation:
     if "X" not in value and is_by_client(value):
         pairs = [[tables.as_array(part, where) for part in pair] for pair in value.values()]
         Xs, ys = zip(*pairs)
-        try:
+        with as_data_error(where, "X with as many columns for each client"):
             X, y = np.concatenate(Xs), np.concatenate(ys)
-        except ValueError as error:
-            raise DataError(
-                f"{where}: {error}; expected X with as many columns for each client"
-            ) from None
         for name, (rows, labels) in zip(value, pairs):
-            if len(rows) != len(labels):
-                raise DataError(
-                    f"{where}: client {name} has {len(rows)} rows of X and {len(labels)} labels"
-                )
+            n = f"client {name} has {len(rows)} rows of X and {len(labels)} labels"
+            require(len(rows) == len(labels), where, n, "as many of both")
         value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
     named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
     return source_of(Raw(named_arrays), where, name=where)

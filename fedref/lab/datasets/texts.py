@@ -11,7 +11,6 @@ messenger or a servant is a role of each play. 194 of its 1 349 roles have no wi
 """
 
 import re
-import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,13 +162,11 @@ class Sent140:
 
 def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     """Return the tweets as text (n, 1), and their class: 0 negative, 1 positive."""
-    for i, (row, label) in enumerate(zip(x, y)):
-        columns = isinstance(row, list) and len(row) in (TWEET_AT + 1, TWEET_AT + 2)
-        if not (columns and all(isinstance(cell, str) for cell in row)):
-            expected = "a tweet as [id, date, query, user, tweet]"
-            raise data_error(where, f"x[{i}] is {reprlib.repr(row)}", expected)
-        if type(label) not in (int, str) or label not in SENTIMENTS:
-            raise data_error(where, f"y[{i}] is {reprlib.repr(label)}", "0 or 1, a tweet's class")
+    columns = (isinstance(row, list) and len(row) - TWEET_AT in (1, 2) for row in x)
+    right = (fits and all(isinstance(cell, str) for cell in row) for fits, row in zip(columns, x))
+    leaf.require_each("x", x, right, where, "a tweet as [id, date, query, user, tweet]")
+    known = (type(label) in (int, str) and label in SENTIMENTS for label in y)
+    leaf.require_each("y", y, known, where, "0 or 1, a tweet's class")
     tweets = np.array([row[TWEET_AT] for row in x], object)[:, None]
     return tweets, np.array([SENTIMENTS[label] for label in y], np.int64)
 
@@ -183,14 +180,11 @@ def encode_tweets(parts: leaf.Parts, path: Path, vocabulary: int, length: int) -
     """Return the tweets of all users as codes; the words of the first part alone are known."""
     trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
     known = vocabulary_of(trained, vocabulary)
-    coded = [
-        (part, [
-            user._replace(X=encode_words(user.X[:, 0].tolist(), known, length))
-            for user in users
-            if len(user.y)
-        ])
-        for part, users in parts
-    ]  # fmt: skip
+
+    def encode(user: User) -> User:
+        return user._replace(X=encode_words(user.X[:, 0].tolist(), known, length))
+
+    coded = [(part, [encode(user) for user in users if len(user.y)]) for part, users in parts]
     raw = leaf.join(coded, path)
     return raw._replace(facts={**raw.facts, "vocabulary": known})
 
@@ -200,11 +194,10 @@ def encode_tweets(parts: leaf.Parts, path: Path, vocabulary: int, length: int) -
 
 def parse_windows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     """Return windows of characters as codes (n, length), and the code of the character after each."""
-    for name, values, length in (("x", x, len(x[0])), ("y", y, 1)):
-        for i, text in enumerate(values):
-            if not (isinstance(text, str) and len(text) == length > 0):
-                expected = f"a string of {length or LENGTH} characters, as in all rows"
-                raise data_error(where, f"{name}[{i}] is {reprlib.repr(text)}", expected)
+    for name, texts, length in (("x", x, len(x[0])), ("y", y, 1)):
+        right = (isinstance(text, str) and len(text) == length > 0 for text in texts)
+        expected = f"a string of {length or LENGTH} characters, as in all rows"
+        leaf.require_each(name, texts, right, where, expected)
     return codes("".join(x)).reshape(len(x), -1), codes("".join(y)).astype(np.int64)
 
 

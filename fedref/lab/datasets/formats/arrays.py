@@ -10,12 +10,13 @@ were ignored because of its name, training would use the test rows.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import printable
 from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
@@ -24,6 +25,8 @@ from fedref.rounds.federation import Source
 BYTE = 255.0
 #: How many channels images have: one, three colours, or four with transparency.
 CHANNELS = (1, 3, 4)
+#: Of more names only so many are listed, and a longer one is cut.
+MAX_LISTED, LABEL_WIDTH = 5, 40
 
 
 class Raw(NamedTuple):
@@ -70,6 +73,12 @@ def fingerprint(X: Array, y: Array, client: Array | None) -> str:
         digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
         digest.update(ordered.view(np.uint8).reshape(-1).data if ordered.size else b"")
     return digest.hexdigest()
+
+
+def list_some(names: Sequence[Any]) -> str:
+    """Return the first names, and "..." if there are more."""
+    shown = [printable(name, LABEL_WIDTH) for name in names[:MAX_LISTED]]
+    return ", ".join(shown) + (", ..." if len(names) > MAX_LISTED else "")
 
 
 # ---- one array -----------------------------------------------------------------------------------

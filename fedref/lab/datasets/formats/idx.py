@@ -26,6 +26,7 @@ TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, the values"
 #: How the names of files end; a prefix such as emnist-letters- may stand before.
 NAME = r"(%s)-%s-ubyte(\.gz)?$"
+TRAINING = re.compile(NAME % ("train", "images.idx3"))
 EMNIST = "emnist-"
 Images = tuple[Array, Array]  # X (n, H, W), y (n,)
 Files = Mapping[str, Callable[[], bytes]]  # name → content, in a folder or an archive
@@ -80,16 +81,14 @@ def read_parts(files: Files, where: Path) -> list[Images]:
 
 def folder_holds_images(folder: Path) -> bool:
     """Return whether the folder holds an idx file of training images."""
-    return any(re.search(NAME % ("train", "images.idx3"), path.name) for path in folder.iterdir())
+    return any(TRAINING.search(path.name) for path in folder.iterdir())
 
 
 def read(folder: Path) -> Raw:
     """Read a folder with the idx files of one set."""
     files = {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
     raw = npz.join(read_parts(files, folder), folder)
-    turned = any(
-        EMNIST in name and re.search(NAME % ("train", "images.idx3"), name) for name in files
-    )
+    turned = any(EMNIST in name and TRAINING.search(name) for name in files)
     notes = ("EMNIST's files: images turned upright, labels from 0",) if turned else ()
     return raw._replace(facts={**raw.facts, "notes": notes})
 
@@ -133,8 +132,7 @@ def read_emnist(path: Path, part: str, classes: str | None) -> Raw:
     for X, y in pairs:
         odd = y[(y < 0) | (y >= len(alphabet))]
         if odd.size:
-            expected = f"labels below {len(alphabet)} in {part}"
-            raise data_error(path, f"label {odd[0]}", expected)
+            raise data_error(path, f"label {odd[0]}", f"labels below {len(alphabet)} in {part}")
         rows = np.isin(y, labels)
         parts.append((X[rows], y[rows] - labels[0]))
     return npz.join(parts, path)

@@ -5,7 +5,7 @@ rows of text columns. y holds whole numbers, words or real targets.
 """
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,14 +83,21 @@ def read_user(name: str, entry: Any, count: Any, where: str, parse: Parse, more:
     return User(name, *parse(x, y, where), where)
 
 
+def require_each(
+    name: str, values: list[Any], right: Iterable[object], where: str, expected: str
+) -> None:
+    """Refuse the first of a user's values that is not right; they are called x or y."""
+    odd = next((i for i, fine in enumerate(right) if not fine), None)
+    if odd is not None:
+        raise data_error(where, f"{name}[{odd}] is {reprlib.repr(values[odd])}", expected)
+
+
 def parse_rows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     """Return a user's rows as arrays (n, p) and (n,)."""
     p = max(len(x[0]), 1) if isinstance(x[0], list) else 1
     # checked first, because NumPy would give every cell as much memory as a text among them needs
-    for i, row in enumerate(x):
-        if not (isinstance(row, list) and len(row) == p and NUMBERS.issuperset(map(type, row))):
-            expected = f"a list of {p} numbers, as in all rows"
-            raise data_error(where, f"x[{i}] is {reprlib.repr(row)}", expected)
+    rows = (isinstance(r, list) and len(r) == p and NUMBERS.issuperset(map(type, r)) for r in x)
+    require_each("x", x, rows, where, f"a list of {p} numbers, as in all rows")
     X = np.array(x)
     require(X.dtype.kind in "iuf", where, "x holds numbers too large", "numbers")
     return X, parse_labels(y, where)
@@ -101,10 +108,9 @@ def parse_labels(y: list[Any], where: str) -> Array:
     labels = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
     words = isinstance(labels[0], str)
     kinds = {str} if words else NUMBERS | {bool}
-    odd = [i for i, x in enumerate(labels) if type(x) not in kinds or (words and len(x) > WORD)]
-    what = f"y[{odd[0]}] is {reprlib.repr(y[odd[0]])}" if odd else ""
-    right = f"one number for each row in y, or a word of at most {WORD} characters for each"
-    require(not odd, where, what, right)
+    right = (type(x) in kinds and not (words and len(x) > WORD) for x in labels)
+    expected = f"one number for each row in y, or a word of at most {WORD} characters for each"
+    require_each("y", y, right, where, expected)
     if words:
         return np.array(labels, object)
     return arrays.as_targets(np.array(labels), len(y), where)[0]
@@ -118,10 +124,8 @@ def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:
         files = {"": sorted(path.glob("*.json")) if path.is_dir() else [path]}
         files[""] = files[""] or sorted((path / ALL).glob("*.json"))
         what = f"holds {held[0]}/*.json without the other part" if held else "holds no .json file"
-        expected = (
-            "LEAF JSON files, or folders train and test of them (or name the folder of one part)"
-        )
-        require(files[""], path, what, expected)
+        folders = "folders train and test of them (or name the folder of one part)"
+        require(files[""], path, what, f"LEAF JSON files, or {folders}")
     parts = []
     for part, paths in files.items():
         users = [user for file in paths for user in read_users(file, parse)]
@@ -152,12 +156,11 @@ def join(parts: Parts, path: Path) -> Raw:
         require(kind == kinds, one.where, f"labels are {kind}", f"{kinds}, as in {first.where}")
     names = list(dict.fromkeys(user.name for user in everyone))
     index = {name: k for k, name in enumerate(names)}
+    clients, n = zip(*((index[user.name], len(user.y)) for user in filled))
     found = {
         "X": np.concatenate([user.X for user in filled]),
         "y": np.concatenate([user.y for user in filled]),
-        "client": np.repeat(
-            [index[user.name] for user in filled], [len(user.y) for user in filled]
-        ),
+        "client": np.repeat(clients, n),
     }
     empty = len(names) - len({user.name for user in filled})
     notes = (f"{empty} of {len(names)} users have no row",) if empty else ()

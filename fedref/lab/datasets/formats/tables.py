@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import DataError, printable, unknown
+from fedref.boundary.errors import unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
 from fedref.lab.datasets.formats import arrays
 from fedref.lab.datasets.formats.arrays import Raw, as_number, require
@@ -27,7 +27,6 @@ EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
     "(or label, class, target); optional columns are client and test"
 )
-MAX_LISTED = 5  # of more odd columns, only these are listed
 TARGETS = ("y", "label", "class", "target")
 #: What stands for "unknown" in tables of others.
 MISSING = {"?", "na", "n/a", "null", "none", "-", "."}
@@ -80,13 +79,11 @@ def note_roles(columns: Columns) -> tuple[str, ...]:
     """Return a note on features whose names are those of something else, if there are any."""
     names = [columns.names[i] for i in columns.features]
     odd = [x for x in names if re.sub("[^a-z]", "", x.lower()) in ROLES or x.startswith("Unnamed:")]
-    if not odd:
-        return ()
-    some = ", ".join(odd[:MAX_LISTED]) + (", ..." if len(odd) > MAX_LISTED else "")
-    return (
-        f"taken as features: {some}; leave out what is none (a column `test` of 1 and 0 marks test rows, "
-        "data.client names the column of clients)",
+    note = (
+        f"taken as features: {arrays.list_some(odd)}; leave out what is none (a column `test` of 1 and 0 "
+        "marks test rows, data.client names the column of clients)"
     )
+    return (note,) if odd else ()
 
 
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
@@ -246,21 +243,13 @@ def as_numbers(array: Array) -> Array:
 
 def as_array(value: Any, where: str) -> Array:
     """Return X, y or client as an array; a DataFrame column by column, as its types may differ."""
-    if np.ma.is_masked(value):
-        raise DataError(
-            f"{where}: an array has masked entries; expected numbers: fill them, or drop their rows"
-        )
-    if hasattr(value, "toarray"):
-        raise DataError(
-            f"{where}: is sparse, a {type(value).__name__}; expected an array: X.toarray()"
-        )
-    if not is_frame(value):
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise DataError(f"{where}: {error}; expected rows of one length") from None
-        except (RuntimeError, TypeError) as error:  # torch: it requires a gradient, or is on a GPU
-            message = printable(error)
-            raise DataError(f"{where}: {message} A {type(value).__name__} is no array") from None
-        return as_numbers(array.astype(object) if array.dtype.kind == "T" else array)
-    return frame_features(value, range(len(names_of(value))), where)
+    right, kind = "numbers: fill them, or drop their rows", type(value).__name__
+    require(not np.ma.is_masked(value), where, "an array has masked entries", right)
+    sparse = hasattr(value, "toarray")
+    require(not sparse, where, f"is sparse, a {kind}", "an array: X.toarray()")
+    if is_frame(value):
+        return frame_features(value, range(len(names_of(value))), where)
+    # of torch's arrays some require a gradient, or are on a GPU
+    with as_data_error(where, f"rows of one length, or what NumPy can read; this is a {kind}"):
+        array = np.asarray(value)
+    return as_numbers(array.astype(object) if array.dtype.kind == "T" else array)

@@ -63,8 +63,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])
     rng_of, rng_mix = (rng, None) if of is None else rng.spawn(2)
-    train, test = splitter.split(source, rng_of)
-    unseen, unseen_names = splitter.unseen(source) or (None, ())
+    train, test, names, unseen, unseen_names = splitter.split(source, rng_of)
     if rng_mix is not None:
         held = test if unseen is None else partition.join(test, unseen)
         train, test = general.reshuffle((train, held), rng_mix)
@@ -75,7 +74,6 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
     left_out = ("scaling", "validation")
     others = {key: value for key, value in vars(splitter).items() if key not in left_out}
     chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}
-    names = splitter.client_names(source)
     federation = Federation(
         source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names,
         unseen=unseen, unseen_names=unseen_names,

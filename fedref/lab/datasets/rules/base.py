@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -15,6 +15,19 @@ from fedref.rounds.federation import Part, Source
 
 Parts = tuple[Part, Part]
 Generator = np.random.Generator
+
+
+class Division(NamedTuple):
+    """What a rule returns: the clients' training and test rows, and their names; None: numbers.
+
+    unseen : the test rows of clients that have no other, with their names; None: there is no such client.
+    """
+
+    train: Part
+    test: Part
+    client_names: tuple[str, ...] | None = None
+    unseen: Part | None = None
+    unseen_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,17 +83,9 @@ class Rule:
         """Return the rule with all values set that depend on the data."""
         return self
 
-    def split(self, source: Source, rng: Generator) -> Parts:
-        """Return (train, test). Randomness comes from `rng` alone."""
+    def split(self, source: Source, rng: Generator) -> Division:
+        """Return each client's rows. Randomness comes from `rng` alone."""
         raise NotImplementedError
-
-    def unseen(self, source: Source) -> tuple[Part, tuple[str, ...]] | None:
-        """Return the test rows of clients that have no other, and their names; None without any."""
-        return None
-
-    def client_names(self, source: Source) -> tuple[str, ...] | None:
-        """Return the names of the clients; None if they are numbers."""
-        return None
 
 
 def rows_of(source: Source, pool: str) -> Array:

@@ -8,7 +8,8 @@ import numpy as np
 from fedref.boundary.errors import ConfigError
 from fedref.lab.datasets import partition
 from fedref.lab.datasets.partition import apportion
-from fedref.lab.datasets.rules.base import Generator, Parts, Rule, by_class, require_rows, rows_of
+from fedref.lab.datasets.rules import base
+from fedref.lab.datasets.rules.base import Division, Generator, Parts, Rule, by_class, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -29,7 +30,7 @@ class Natural(Rule):
 
     leftover = "those of clients with fewer than min_rows rows"
 
-    def split(self, source: Source, rng: Generator) -> Parts:
+    def split(self, source: Source, rng: Generator) -> Division:
         if source.client is None:
             raise ConfigError(
                 f"{source.name} has no natural clients: expected a column or an array called client, "
@@ -42,30 +43,16 @@ class Natural(Rule):
         else:
             train = partition.keep_rows(whole, whole.rows < source.test_from)
             test = partition.keep_rows(whole, whole.rows >= source.test_from)
-        kept = self.kept_clients(source)
+        large = whole.sizes >= self.min_rows
+        kept, never = (np.flatnonzero(large & ((train.sizes > 0) == has)) for has in (True, False))
         if not kept.size:
             raise ConfigError(
                 f"no client of {source.name} has {self.min_rows} rows and a training row"
             )
-        return train.subset(kept), test.subset(kept)
-
-    def kept_clients(self, source: Source, trained: bool = True) -> Array:
-        """Return the clients with at least min_rows rows, some of them for training, or none."""
-        assert source.client is not None
-        sizes = np.bincount(source.client)
-        rows = np.bincount(source.client[: source.test_from], minlength=len(sizes))
-        return np.flatnonzero((sizes >= self.min_rows) & ((rows > 0) == trained))
-
-    def client_names(self, source: Source, trained: bool = True) -> tuple[str, ...]:
-        kept, names = self.kept_clients(source, trained).tolist(), source.client_names
-        return tuple(str(k) if names is None else names[k] for k in kept)
-
-    def unseen(self, source: Source) -> tuple[Part, tuple[str, ...]] | None:
-        kept = self.kept_clients(source, trained=False)
-        if source.client is None or not kept.size:
-            return None
-        whole = partition.group_by_client(source.client, int(source.client.max()) + 1)
-        return whole.subset(kept), self.client_names(source, trained=False)
+        known = source.client_names or [*map(str, range(len(whole.sizes)))]
+        names, others = (tuple(known[k] for k in some.tolist()) for some in (kept, never))
+        unseen = test.subset(never) if never.size else None
+        return Division(train.subset(kept), test.subset(kept), names, unseen, others)
 
 
 @dataclass(frozen=True)
@@ -87,10 +74,10 @@ class Dealt(Rule):
         natural = USERS if source.client is None else len(np.unique(source.client))
         return self if self.users else replace(self, users=natural)
 
-    def split(self, source: Source, rng: Generator) -> Parts:
+    def split(self, source: Source, rng: Generator) -> Division:
         *streams, rng_cut = rng.spawn(self.streams + 1)
         dealt = self.deal(source, rows_of(source, self.pool), self.users or USERS, *streams)
-        return partition.split_rows(dealt, self.train_fraction, rng_cut)
+        return Division(*partition.split_rows(dealt, self.train_fraction, rng_cut))
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
         """Return the rows of each client, training and test together."""
@@ -104,7 +91,7 @@ class IID(Dealt):
     of: str | None = None
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
-        require_rows(users, 1, rows, source)
+        base.require_rows(users, 1, rows, source)
         ends = np.arange(users + 1) * len(rows) // users
         return Part(streams[0].permutation(rows), ends)
 
@@ -139,7 +126,7 @@ class Dirichlet(Dealt):
     )
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
-        require_rows(users, self.min_rows, rows, source)
+        base.require_rows(users, self.min_rows, rows, source)
         rng_order, rng_share, rng_even = streams
         pools = partition.shuffle_clients(by_class(source, rows), rng_order)
         concentration = np.full(users, self.alpha)
@@ -167,7 +154,7 @@ class DirichletMix(Dealt):
     )
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
-        require_rows(users, 1, rows, source)
+        base.require_rows(users, 1, rows, source)
         rng_order, rng_mix = streams
         pools = partition.shuffle_clients(by_class(source, rows), rng_order)
         sizes = np.diff(np.arange(users + 1) * len(rows) // users)
@@ -205,7 +192,7 @@ class Shards(Dealt):
     shards: int = 2
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
-        require_rows(users, self.shards, rows, source)
+        base.require_rows(users, self.shards, rows, source)
         pieces = users * self.shards
         ordered = by_class(source, rows).rows
         ends = np.arange(pieces + 1) * len(rows) // pieces
@@ -224,7 +211,7 @@ class Quantity(Dealt):
     streams = 2
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
-        require_rows(users, self.min_rows, rows, source)
+        base.require_rows(users, self.min_rows, rows, source)
         rng_deal, rng_share = streams
         shares = rng_share.dirichlet(np.full(users, self.alpha))
         sizes = self.min_rows + apportion(len(rows) - users * self.min_rows, shares)

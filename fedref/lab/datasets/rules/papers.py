@@ -8,7 +8,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from fedref.lab.datasets import partition
-from fedref.lab.datasets.rules.base import Generator, Parts, Rule, by_class, classes_of, rows_of
+from fedref.lab.datasets.rules.base import Division, Generator, Rule, by_class, classes_of, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -62,7 +62,7 @@ def default_users(train: Part, test: Part) -> int:
     return next(fits, C)
 
 
-def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
+def class_pools(source: Source, train_fraction: float, rng: Generator) -> tuple[Part, Part]:
     """Return training and test rows by class: the published parts, or each class divided at random."""
     rows = rows_of(source, "all")
     if source.test_from is None:
@@ -111,11 +111,11 @@ class PerFedAvg(Rule):
                 )
         return replace(self, users=users, a=a, a_test=a_test)
 
-    def split(self, source: Source, rng: Generator) -> Parts:
+    def split(self, source: Source, rng: Generator) -> Division:
         users, a, a_test = (value for value in (self.users, self.a, self.a_test) if value)
         rng_train, rng_test, rng_cut = rng.spawn(3)
         train, test = class_pools(source, self.train_fraction, rng_cut)
-        return (
+        return Division(
             deal_pairs(partition.shuffle_clients(train, rng_train), users, a),
             deal_pairs(partition.shuffle_clients(test, rng_test), users, a_test),
         )
@@ -184,7 +184,7 @@ class PowerLaw(Rule):
         "what is left of each class when shares are rounded down, and classes that nobody holds"
     )
 
-    def split(self, source: Source, rng: Generator) -> Parts:
+    def split(self, source: Source, rng: Generator) -> Division:
         pools = by_class(source, rows_of(source, self.pool))
         C = len(pools.sizes)
         held = neighbours(source, C, self.users, self.classes)
@@ -194,9 +194,8 @@ class PowerLaw(Rule):
         share = drawn[held.label, held.user // C, held.slot]
         total = np.bincount(held.label, share, C)[held.label]
         extra = np.floor(left[held.label] * share / total).astype(np.int64)
-        return partition.split_rows(
-            hand_out(pools, held, self.base, extra), self.train_fraction, rng_cut
-        )
+        dealt = hand_out(pools, held, self.base, extra)
+        return Division(*partition.split_rows(dealt, self.train_fraction, rng_cut))
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ class LognormalSizes(Rule):
     leftover = "what is left when each client has as many rows as were drawn"
     bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
 
-    def split(self, source: Source, rng: Generator) -> Parts:
+    def split(self, source: Source, rng: Generator) -> Division:
         pools = by_class(source, rows_of(source, self.pool))
         held = neighbours(source, len(pools.sizes), self.users, self.classes)
         rows_left(source, pools, held, 2)
@@ -247,4 +246,4 @@ class LognormalSizes(Rule):
         size = rng_size.lognormal(self.mu, self.sigma, self.users) + 5
         extra = np.clip(size // self.classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
         dealt = hand_out(partition.shuffle_clients(pools, rng_order), held, 2, extra)
-        return partition.split_rows(dealt, self.train_fraction, rng_cut)
+        return Division(*partition.split_rows(dealt, self.train_fraction, rng_cut))
