@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -21,10 +21,10 @@ from fedref.lab.experiments import config, names, run_directory
 from fedref.lab.experiments.config import Experiment, naming
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
-from fedref.lab.experiments.results import columns_help, idle_rounds
+from fedref.lab.experiments.results import Run, columns_help, idle_rounds
 from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.seal import compare_environment
-from fedref.lab.experiments.unit import Record, Unit, check_many, count_work, units
+from fedref.lab.experiments.unit import Record, Unit, count_work, units
 from fedref.models import MODELS
 
 DIVERGED = 3
@@ -122,13 +122,11 @@ def run(
     if print_config:
         print(config.toml_text(experiment), end="")
         return 0
-    check_many(experiment, many)
-    with ExitStack() as stack:
+    with report_on(experiment, how if not dry_run else How(quiet=True)) as progress:
+        loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
+        notes = SILENT.message if how.silent else tell
         with naming(file):
-            progress = report_on(experiment, how if not dry_run else How(quiet=True), stack)
-            loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
-            notes = SILENT.message if how.silent else tell
-            experiment = resolve_experiment(experiment, loader, notes)
+            experiment = resolve_experiment(experiment, loader, notes, many)
         if dry_run:
             show_plan(experiment, out, how)
             return 0
@@ -137,7 +135,8 @@ def run(
             if not how.silent:
                 for text in [*data_notes(experiment, loader), f"results go to {out}/"]:
                     tell(text)
-            return complete(experiment, out, how, loader, progress, stack)
+            done, worked = complete(experiment, out, how, loader, progress)
+    return tell_results(done, worked, out, how)
 
 
 def file_of(words: Sequence[str]) -> str:
@@ -175,39 +174,44 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
     """
     experiment = config.read_experiment(directory)
     held, again = run_directory.hold_directory(directory), run_directory.resumable(directory)
-    with held, again, ExitStack() as stack:
+    with held, again:
         (directory / run_directory.MARK).touch()  # a copy may lack it
         if differs := compare_environment(directory):
             say(f"{directory}: {differs}")
-        progress = report_on(experiment, how, stack)
-        loader = Loader(how.data_dir, phase=progress.phase)
-        return complete(experiment, directory, how, loader, progress, stack, changed_code)
+        with report_on(experiment, how) as progress:
+            loader = Loader(how.data_dir, phase=progress.phase)
+            done, worked = complete(experiment, directory, how, loader, progress, changed_code)
+    return tell_results(done, worked, directory, how)
 
 
-def report_on(experiment: Experiment, how: How, stack: ExitStack) -> Progress:
-    """Return the progress report of a run; it ends when the stack is closed."""
+def report_on(experiment: Experiment, how: How) -> AbstractContextManager[Progress]:
+    """Return the progress report of a run."""
     if how.silent:
-        return Progress(print_json_line, say) if how.json else Progress(message=say)
-    return stack.enter_context(console_progress(experiment, say))
+        return nullcontext(Progress(print_json_line, say) if how.json else Progress(message=say))
+    return console_progress(experiment, say)
 
 
 def complete(
     experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress,
-    stack: ExitStack, changed_code: bool = False,
-) -> int:  # fmt: skip
-    """Complete all units, draw the curves, print the table; return the exit code."""
+    changed_code: bool = False,
+) -> tuple[Run, bool]:  # fmt: skip
+    """Complete all units and draw the curves; return the results, and whether there was work left."""
     path = out.absolute()  # an algorithm may change the working directory
     before = run_directory.times_of_saving(path)
     done = execute(
         experiment, path, loader=loader, progress=progress, workers=how.workers,
         threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
     )  # fmt: skip
-    stack.close()
     done.draw(path)
+    return done, before != run_directory.times_of_saving(path)
+
+
+def tell_results(done: Run, worked: bool, out: Path, how: How) -> int:
+    """Print the table and what it does not show; return the exit code."""
     if not how.silent:
         files = f"{out}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
-        if before == run_directory.times_of_saving(path):
+        if not worked:
             say(f"{out}/ was complete before: no round was run")
     for text in done.notes_on_losses if how.silent else ():  # else it stands below the table
         say(text)

@@ -24,7 +24,7 @@ from fedref.lab.experiments import config, names, network_checks
 from fedref.lab.experiments.config import USUAL_COHORT, Experiment, Table
 from fedref.lab.experiments.own_code import errors_of_own_code, is_own, name_of
 from fedref.lab.experiments.torch_model import TorchModel
-from fedref.lab.experiments.unit import LoadedExperiment, Unit, units
+from fedref.lab.experiments.unit import LoadedExperiment, Say, Unit, check_many, units
 from fedref.models import MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -331,13 +331,15 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
 
 
 def resolve_experiment(
-    experiment: Experiment, loader: Loader, say: Callable[[str], None] = lambda text: None
+    experiment: Experiment, loader: Loader, say: Say = lambda text: None, many: bool = False
 ) -> Experiment:
     """Check every unit before any work. Return the experiment as config.toml will hold it.
 
     Values that depend on the data are set, unless they differ over the sweep. Paths are absolute, so
-    that a run can be resumed from another folder. say : is called if there are few clients.
+    that a run can be resumed from another folder. say : is called if there are few clients. many : allow
+    a sweep of more than 10 000 units.
     """
+    check_many(experiment, many)
     work = units(experiment)
     loaded = [load_experiment(unit.experiment, loader) for unit in work]
     data, table = dict(experiment.data), dict(experiment.split)
@@ -364,9 +366,8 @@ def resolve_experiment(
 
 
 def check_settings(
-    experiment: Experiment, work: Sequence[Unit], loaded: Sequence[LoadedExperiment],
-    say: Callable[[str], None],
-) -> None:  # fmt: skip
+    experiment: Experiment, work: Sequence[Unit], loaded: Sequence[LoadedExperiment], say: Say
+) -> None:
     """Refuse what a generator cannot do; say which settings have no effect, and what is doubtful."""
     for label, algorithm in experiment.algorithms.items():
         if experiment.on_failure == "drop" and algorithm.generator:

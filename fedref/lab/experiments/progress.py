@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.results import describe_newest
-from fedref.lab.experiments.unit import Engine, Record, Say, Unit, rounds_done, units
+from fedref.lab.experiments.unit import Engine, Record, Say, Unit, units
 
 
 def ignore(*_: Any) -> None:
@@ -121,7 +121,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
 
     def report_round(unit: Unit, record: Record) -> None:
         status.newest = describe(unit, record)
-        status.count({unit.number: rounds_done(unit, record)})
+        status.count({unit.number: unit.rounds_done(record)})
 
     def report_message(text: str) -> None:
         with writing:

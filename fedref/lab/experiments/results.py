@@ -393,17 +393,13 @@ class Run(NamedTuple):
         point : values of the sweep, as alpha=0.1.
         """
         unit, record = self.units_of(label, seed, **point)[0]
-        expected, folder = "a run with keep_parameters", self.directory
+        files = None if self.directory is None else run_directory.UnitFiles(self.directory, unit)
         if round is None:  # of a run with files, the record has no states of clients
-            whole = record if folder is None else run_directory.load_record(folder, unit)
-            return (whole or record).state
-        if folder is not None:
-            paths = {t: run_directory.state_path(folder, unit, t) for t in range(record.round + 1)}
-            known = [t for t, path in paths.items() if path.exists()]
-            if round in known:
-                return run_directory.load_state(folder, unit, round)
-            if known:
-                expected = f"those of the rounds {known}"
+            return ((files and files.load()) or record).state
+        known = [t for t in range(record.round + 1) if files and files.state(t).exists()]
+        if files and round in known:
+            return files.load_state(round)
+        expected = f"those of the rounds {known}" if known else "a run with keep_parameters"
         raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")
 
     @property
@@ -462,7 +458,7 @@ def load_run(directory: str | Path, code: bool = True) -> Run:
     """
     directory = Path(directory)
     experiment = read_experiment(directory, code)
-    saved = ((unit, run_directory.load_record(directory, unit, code)) for unit in units(experiment))
+    saved = ((u, run_directory.UnitFiles(directory, u).load(code)) for u in units(experiment))
     pairs = [(u, run_directory.drop_client_states(r)) for u, r in saved if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")

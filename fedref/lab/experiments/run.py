@@ -23,22 +23,10 @@ from fedref.lab.experiments.own_code import errors_of_own_code
 from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
+from fedref.lab.experiments.run_directory import UnitFiles
 from fedref.lab.experiments.seal import numeric_rooms, seal_of
-from fedref.lab.experiments.unit import (
-    LOCAL,
-    Engine,
-    LoadedExperiment,
-    Record,
-    Unit,
-    check_many,
-    earlier_records,
-    iterate_rounds,
-    rounds_done,
-    units,
-)
+from fedref.lab.experiments.unit import Engine, EngineOf, Record, Unit, iterate_rounds, units
 from fedref.rounds.threads import available_threads, limit_threads
-
-EngineOf = Callable[[Unit, LoadedExperiment], Engine] | None
 
 
 class Options(NamedTuple):
@@ -72,28 +60,28 @@ def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record,
     """
     directory, progress = how.directory, how.progress
     loaded = load_experiment(unit.experiment, loader)
-    engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
+    engine = progress.watch(how.engine(unit, loaded) if how.engine else Engine())
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
     with errors_of_own_code(unit.algorithm, loaded.model):
         if directory is None:
             yield from run()
             return
         seal = seal_of(unit, loaded, loader.split_hash(loaded.whole), how.rooms or numeric_rooms())
-        record = newest = run_directory.load_begun(
-            directory, unit, seal, how.changed_code, progress.message
-        )
+        files = UnitFiles(directory, unit)
+        record = newest = files.load_begun(seal, how.changed_code, progress.message)
         saved, due = newest, time.monotonic() + how.every
         if newest is not None:
-            run_directory.keep_state(directory, unit, newest)
+            files.keep_state(newest)
             yield newest
             if newest.status != "running":
                 return
         try:
-            for newest in run(record, score_file=run_directory.score_file(directory, unit)):
-                run_directory.keep_state(directory, unit, newest)
+            run_directory.require_run(directory)
+            for newest in run(record, score_file=files.scores()):
+                files.keep_state(newest)
                 began, ended = time.monotonic(), newest.status != "running"
                 if ended or began >= due:
-                    run_directory.save_record(directory, unit, newest, seal)
+                    files.save(newest, seal)
                     saved, now = newest, time.monotonic()
                     due = now + max(how.every, 20 * (now - began) * bool(how.every))
                 yield newest
@@ -103,7 +91,7 @@ def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record,
             # what is done is saved, too: its last saving may have been cut off
             if newest is not None and newest is not saved:
                 with suppress(FedrefError, OSError):  # the first error says more
-                    run_directory.save_record(directory, unit, newest, seal)
+                    files.save(newest, seal)
             raise
 
 
@@ -125,7 +113,7 @@ def complete_elsewhere(
         options = how or Options(folder, every=inf)
         options = options._replace(progress=Progress(message=messages.append))
         for record in complete_unit(unit, loader, options):
-            tell(rounds_done(unit, record))
+            tell(unit.rounds_done(record))
         if not folder:
             return {}, messages
         # scores first, as a record counts on them
@@ -139,7 +127,7 @@ def complete_elsewhere(
 def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[Record]:
     """Complete all units: in this process, in `workers` of this machine, or in an executor."""
     place, progress = how.directory, how.progress
-    saved = {u.number for u in work if place and run_directory.record_path(place, u).exists()}
+    saved = {u.number for u in work if place and UnitFiles(place, u).record.exists()}
     new = [unit for unit in work if unit.number not in saved]
 
     def run_elsewhere() -> Generator[tuple[Unit, tuple[dict[str, bytes], list[str]]], None, None]:
@@ -164,7 +152,7 @@ def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[R
         with closing(complete_unit(unit, loader, how)) as rounds:
             for i, record in enumerate(rounds):
                 if i == 0 and unit.number not in saved:
-                    for earlier in earlier_records(record):
+                    for earlier in record.earlier():
                         progress.round(unit, earlier)
                 progress.round(unit, record)
         yield record
@@ -262,14 +250,13 @@ def run(
     if not isinstance(out, str | Path | None):
         raise ConfigError(f"out is {quote(out)}, expected the path of a run directory")
     experiment = compose(what, settings.items())
-    check_many(experiment, many)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
     with console as report:
         loader = Loader(data_dir, phase=report.phase)
         how: dict[str, Any] = {"executor": executor, "workers": workers, "threads": threads}
-        experiment = resolve_experiment(experiment, loader, report.message)
+        experiment = resolve_experiment(experiment, loader, report.message, many)
         if out is None:
             return execute(experiment, None, loader=loader, progress=report, **how)
         place = Path(out).absolute()

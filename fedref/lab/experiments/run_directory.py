@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from fedref.algorithm import State
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import WRITING, make_folder, open_regular, sync_folder, write_atomically
 from fedref.lab.experiments import checkpoint, config, names
 from fedref.lab.experiments.config import Experiment
-from fedref.lab.experiments.scores import ScoreFile, Stored
+from fedref.lab.experiments.scores import EMPTY, ScoreFile, Stored
 from fedref.lab.experiments.seal import UNIT, check_seal, compare_environment, write_environment
 from fedref.lab.experiments.unit import Record, Say, Unit
 
@@ -265,28 +265,87 @@ def remove_partial_files(directory: Path) -> None:
 # ---- what a unit has saved -----------------------------------------------------------------------
 
 
-def record_path(directory: Path, unit: Unit) -> Path:
-    return directory / "checkpoints" / unit.file
+class UnitFiles(NamedTuple):
+    """What a unit saves in a run directory: its record, its scores, and states of chosen rounds."""
 
+    directory: Path
+    unit: Unit
 
-def score_path(directory: Path, unit: Unit) -> Path:
-    return directory / "checkpoints" / f"{unit.file.removesuffix('.ckpt')}.scores"
+    @property
+    def record(self) -> Path:
+        return self.directory / "checkpoints" / self.unit.file
 
+    def state(self, round: int) -> Path:
+        """Return the path of the state after a round, which `keep_parameters` asks for."""
+        return self.directory / "parameters" / f"{self.record.stem}-round{round:06d}.ckpt"
 
-def score_file(directory: Path, unit: Unit) -> ScoreFile:
-    """Return the place of the scores of a unit that begins."""
-    require_run(directory)
-    return ScoreFile(score_path(directory, unit))
+    def scores(self, stored: Stored = EMPTY) -> ScoreFile:
+        """Return the scores: those that a record counts on; by default, of a unit that begins, none."""
+        return ScoreFile(self.record.with_suffix(".scores"), stored)
+
+    def load(self, code: bool = True) -> Record | None:
+        """Return the record; None if the unit has not begun. DataError if a file is damaged.
+
+        Any other FedrefError: the file holds another unit. code : as in `load_run`.
+        """
+        if not self.record.exists():
+            return None
+        record: Record = read_tree(self.record, code)
+        held, stored = record.seal.get(UNIT), cast(Any, record.scores)
+        if held != self.unit.file:
+            raise FedrefError(f"{self.record}: holds {held}, expected {self.unit.file}")
+        if not isinstance(stored, Stored):
+            raise DataError(f"{self.record}: was written by another version of fedref")
+        return record._replace(scores=self.scores(stored).check())
+
+    def load_begun(self, seal: Mapping[str, str], changed_code: bool, say: Say) -> Record | None:
+        """Return the record to go on from; None if the unit begins, or its files are gone or damaged."""
+        every = self.unit.experiment.keep_parameters
+        try:
+            record = self.load()
+            for t in range(0, record.round, every) if record is not None and every else ():
+                self.load_state(t)
+        except DataError as error:
+            if not self.record.is_file():
+                raise
+            say(f"{error}: {self.unit.name} starts anew")
+            return None
+        if record is not None:
+            check_seal(self.directory, self.unit, record.seal, seal, changed_code)
+        return record
+
+    def save(self, record: Record, seal: Mapping[str, str]) -> None:
+        """Save a record and the scores that it counts on."""
+        with WRITING:  # an interrupt waits for both
+            scores: Any = record.scores
+            scores.sync()
+            self.write(self.record, record._replace(seal=seal, scores=scores.stored))
+
+    def keep_state(self, record: Record) -> None:
+        """Save the state after a round if `keep_parameters` asks for it."""
+        every = self.unit.experiment.keep_parameters
+        if every and (record.round % every == 0 or record.status != "running"):
+            kept = self.unit.file, record.round, record.state
+            with WRITING:
+                self.write(self.state(record.round), kept)
+
+    def write(self, path: Path, value: Any) -> None:
+        write_below(self.directory, path, checkpoint.dumps(value))
+
+    def load_state(self, round: int) -> State:
+        """Return the state that was kept after a round; DataError if it is damaged, or another's."""
+        path, wanted = self.state(round), self.unit.file
+        kept = read_tree(path)
+        held, t, state = kept if len(kept) == 3 else (None, None, None)
+        if (held, t) != (wanted, round):
+            expected = f"expected round {round} of {wanted}"
+            raise DataError(f"{path}: holds round {t} of {held}, {expected}")
+        return State(*state)  # type: ignore[misc]
 
 
 def times_of_saving(directory: Path) -> dict[Path, int]:
     """Return when each unit was saved last."""
     return {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").glob("*.ckpt")}
-
-
-def state_path(directory: Path, unit: Unit, round: int) -> Path:
-    """Return the path of the state after a round, which `keep_parameters` asks for."""
-    return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
 def read_tree(path: Path, code: bool = True) -> Any:
@@ -300,72 +359,6 @@ def write_below(directory: Path, path: Path, content: bytes) -> None:
     write_atomically(path, content)
 
 
-def load_record(directory: Path, unit: Unit, code: bool = True) -> Record | None:
-    """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged.
-
-    Any other FedrefError: the file holds another unit.
-    """
-    path = record_path(directory, unit)
-    if not path.exists():
-        return None
-    record: Record = read_tree(path, code)
-    if record.seal.get(UNIT) != unit.file:
-        raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.file}")
-    stored: Any = record.scores
-    if not isinstance(stored, Stored):
-        raise DataError(f"{path}: was written by another version of fedref")
-    return record._replace(scores=ScoreFile(score_path(directory, unit), stored).check())
-
-
-def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
-    with WRITING:  # an interrupt waits for both
-        scores: Any = record.scores
-        scores.sync()
-        content = checkpoint.dumps(record._replace(seal=seal, scores=scores.stored))
-        write_below(directory, record_path(directory, unit), content)
-
-
-def load_begun(
-    directory: Path, unit: Unit, seal: Mapping[str, str], changed_code: bool, say: Say
-) -> Record | None:
-    """Return the record that a unit goes on from; None if it begins, or its files are gone or damaged."""
-    every = unit.experiment.keep_parameters
-    try:
-        record = load_record(directory, unit)
-        for t in range(0, record.round, every) if record is not None and every else ():
-            load_state(directory, unit, t)
-    except DataError as error:
-        if not record_path(directory, unit).is_file():
-            raise
-        say(f"{error}: {unit.name} starts anew")
-        return None
-    if record is not None:
-        check_seal(directory, unit, record.seal, seal, changed_code)
-    return record
-
-
 def drop_client_states(record: Record) -> Record:
     """Return the record without client states, which are large and stay on disk."""
     return record._replace(state=record.state._replace(clients={}))
-
-
-def keep_state(directory: Path, unit: Unit, record: Record) -> None:
-    """Save the state after a round if `keep_parameters` asks for it."""
-    every = unit.experiment.keep_parameters
-    if every and (record.round % every == 0 or record.status != "running"):
-        kept = unit.file, record.round, record.state
-        with WRITING:
-            content = checkpoint.dumps(kept)
-            write_below(directory, state_path(directory, unit, record.round), content)
-
-
-def load_state(directory: Path, unit: Unit, round: int) -> State:
-    """Return the state that was kept after a round; DataError if it is damaged, or another's."""
-    path = state_path(directory, unit, round)
-    kept = read_tree(path)
-    unit_file, t, state = kept if len(kept) == 3 else (None, None, None)
-    if (unit_file, t) != (unit.file, round):
-        raise DataError(
-            f"{path}: holds round {t} of {unit_file}, expected round {round} of {unit.file}"
-        )
-    return State(*state)  # type: ignore[misc]

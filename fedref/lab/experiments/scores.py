@@ -6,7 +6,7 @@ number of valid blocks and their hash. Whatever a killed process wrote after the
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,11 @@ from fedref.boundary.errors import DataError
 from fedref.boundary.files import WRITING
 from fedref.rounds.evaluation import Scores
 
-COLUMNS = np.dtype([(name, "<i8" if name[:2] == "n_" else "<f8") for name in Scores._fields])
+
+def block_of(clients: int) -> "np.dtype[Any]":
+    """Return the type of a block."""
+    kinds = ("<i8" if name.startswith("n_") else "<f8" for name in Scores._fields)
+    return np.dtype([(name, kind, (clients,)) for name, kind in zip(Scores._fields, kinds)])
 
 
 class Stored(NamedTuple):
@@ -44,26 +48,21 @@ class ScoreFile(Sequence[Scores]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         block = self.block(range(len(self))[i])
-        return Scores(
-            *(np.frombuffer(x, COLUMNS[name]) for name, x in zip(Scores._fields, split(block)))
-        )
+        return Scores(*(block[name] for name in Scores._fields))
 
-    def block(self, i: int) -> bytes:
-        """Return the bytes of one evaluation. DataError if the file is too short."""
-        size = self.stored.clients * COLUMNS.itemsize
-        with open(self.path, "rb") as file:
-            file.seek(i * size)
-            block = file.read(size)
-        if len(block) < size:
+    def block(self, i: int) -> Any:
+        """Return one evaluation. DataError if the file is too short."""
+        kind = block_of(self.stored.clients)
+        blocks = np.fromfile(self.path, kind, 1, offset=i * kind.itemsize)
+        if not len(blocks):
             raise DataError(
                 f"{self.path}: ends before evaluation {i + 1} of {len(self)}, expected all"
             )
-        return block
+        return blocks[0]
 
     def add(self, scores: Scores) -> "ScoreFile":
         """Write the scores of one more evaluation behind those that count; return the file with them."""
-        columns = (np.asarray(x, COLUMNS[name]) for name, x in zip(Scores._fields, scores))
-        block = b"".join(x.tobytes() for x in columns)
+        block = np.array(tuple(scores), block_of(len(scores.n_test))).tobytes()
         with WRITING:
             descriptor = os.open(
                 self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666
@@ -85,7 +84,7 @@ class ScoreFile(Sequence[Scores]):
         digest = ""
         try:
             for i in range(len(self)):
-                digest = chain(digest, self.block(i))
+                digest = chain(digest, self.block(i).tobytes())
         except OSError as error:
             raise DataError(
                 f"{self.path}: cannot be read ({error.strerror}), expected the unit's scores"
@@ -95,12 +94,6 @@ class ScoreFile(Sequence[Scores]):
                 f"{self.path}: is damaged (its SHA-256 is not the one it was written with)"
             )
         return self
-
-
-def split(block: bytes) -> Iterator[bytes]:
-    """Yield the columns of a block."""
-    size = len(block) // len(Scores._fields)
-    return (block[start : start + size] for start in range(0, len(block), size or 1))
 
 
 def chain(digest: str, block: bytes) -> str:

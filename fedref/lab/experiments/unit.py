@@ -81,6 +81,10 @@ class Unit(NamedTuple):
         }
         return {"algorithm": self.label, **point, "seed": self.seed}
 
+    def rounds_done(self, record: "Record") -> int:
+        """Return how many rounds are done, the start included; all of them if the unit has ended."""
+        return 1 + (record.round if record.status == "running" else self.experiment.rounds)
+
 
 def units(experiment: Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
@@ -98,7 +102,7 @@ def units(experiment: Experiment) -> list[Unit]:
 
 
 def check_many(experiment: Experiment, many: bool) -> None:
-    """Refuse a sweep of more units than anybody means to run, unless they say so."""
+    """Refuse a sweep of more units than anybody means to run, unless they say so by `many`."""
     sizes = [len(values) for values in experiment.sweep.values()]
     number = prod(sizes) * len(experiment.seeds) * len(experiment.algorithms)
     if number > MOST_UNITS and not many:
@@ -144,18 +148,12 @@ class Record(NamedTuple):
         """Return a short text: the state alone can have millions of numbers."""
         return f"<Record of round {self.round}, {self.status}>"
 
-
-def rounds_done(unit: Unit, record: Record) -> int:
-    """Return how many rounds are done, the start included; all of them if the unit has ended."""
-    return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
-
-
-def earlier_records(record: Record) -> Iterator[Record]:
-    """Yield the records of the rounds before this one, as `iterate_rounds` did, without their states."""
-    # the last finite round was a record of its own, unless there was none
-    later = record.status == "diverged" and not record.reason.startswith("round 0:")
-    for n in range(1, len(record.rows) + later):
-        yield record._replace(status="running", reason="", round=n - 1, rows=record.rows[:n])
+    def earlier(self) -> Iterator["Record"]:
+        """Yield the records of the rounds before this one, as `iterate_rounds` did, without their states."""
+        # the last finite round was a record of its own, unless there was none
+        later = self.status == "diverged" and not self.reason.startswith("round 0:")
+        for n in range(1, len(self.rows) + later):
+            yield self._replace(status="running", reason="", round=n - 1, rows=self.rows[:n])
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -169,6 +167,8 @@ class Engine(NamedTuple):
 
 
 LOCAL = Engine()
+#: Makes the engine of a unit; None: this process is it.
+EngineOf = Callable[[Unit, LoadedExperiment], Engine] | None
 
 
 def iterate_rounds(

@@ -10,8 +10,9 @@ from running import algorithms, contents, document, experiment, main, play, rows
 import fedref
 from fedref import ConfigError
 from fedref.algorithms.fedavg import FedAvg
-from fedref.lab.experiments import loading, run_directory
+from fedref.lab.experiments import loading
 from fedref.lab.experiments.progress import Progress
+from fedref.lab.experiments.run_directory import UnitFiles
 from fedref.rounds import loop as rounds_module
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -196,18 +197,18 @@ def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
 @pytest.mark.parametrize(("last", "kept"), [(2, True), (3, True), (2, False)])
 def test_an_interrupt_before_a_round_is_saved_loses_nothing(here, monkeypatch, last, kept):
     """Of the last round, too, after which a unit is done; nor a state that was about to be kept."""
-    table, real = document(rounds=3, keep_parameters=2), run_directory.keep_state
+    table, real = document(rounds=3, keep_parameters=2), UnitFiles.keep_state
 
-    def interrupted(directory, unit, record):
+    def interrupted(files, record):
         if record.round != last or kept:
-            real(directory, unit, record)
+            real(files, record)
         if record.round == last:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_directory, "keep_state", interrupted)
+    monkeypatch.setattr(UnitFiles, "keep_state", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fedref.run(table, out="a")
-    monkeypatch.setattr(run_directory, "keep_state", real)
+    monkeypatch.setattr(UnitFiles, "keep_state", real)
     (record,) = fedref.load_run("a").records
     assert (record.round, record.status) == (last, "done" if last == 3 else "running")
     for out in ("a", "whole"):
