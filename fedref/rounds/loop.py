@@ -114,6 +114,7 @@ def run_clients(
     stack : whether to run many clients at once (None: if the model is small). threads : how many
     threads divide the clients (None: those available, if a step is large). The numbers are equal.
     """
+    keep_freed_memory()
     # once for all rows: no step checks again
     base.check_batch(model, Batch(data.X, data.y))
     base.check_labels(model, data.y.take(data.row_index))
@@ -138,6 +139,16 @@ def run_clients(
     results_of_parts = run_parts(work, range(len(parts)), threads, stop)
     results = dict(zip(chain(*parts), chain(*results_of_parts)))
     return [results[k] for k in range(K)], total(counter.counts for counter in counters)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let this process keep up to 62 MiB of freed memory for its next arrays.
+
+    glibc maps each array of more than 128 KiB anew, and the system clears its pages every time, until an
+    array is freed that was larger: such sizes, up to 32 MiB, are then kept, twice this one in all.
+    """
+    np.empty(31 << 20, np.uint8)
 
 
 def divide(steps: Array, threads: int, stack: bool) -> list[Sequence[int]]:

@@ -6,7 +6,10 @@ Cases and drawn rounds are held to the specification, one by one, stacked and on
 
 import cProfile
 import gc
+import platform
 import pstats
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -240,3 +243,23 @@ def test_a_start_that_all_share_is_not_copied():
     assert not np.shares_memory(two[0], w)
     np.testing.assert_array_equal(two[1], [1, 1])
     np.testing.assert_array_equal(stack_shared([w, w, w + 1]), [w, w, w + 1])
+
+
+FAULTS = """
+import resource
+from reproduce.speed.ours import prepare
+play = prepare("fedref", "float32", "W3")
+for _ in range(4):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    play()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what glibc's malloc keeps")
+def test_a_round_in_a_script_takes_the_memory_of_the_round_before():
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 1000  # pages; 4 400 where each array is mapped anew

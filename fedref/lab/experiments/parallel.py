@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cache, partial
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing import current_process, parent_process, resource_tracker
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -28,9 +28,9 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import WRITING, end_soon
 from fedref.lab.experiments.run_directory import ResumableError
+from fedref.rounds.loop import keep_freed_memory
 from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 PR_SET_PDEATHSIG = 1  # as in Linux's prctl.h
 #: Seconds that a worker has to react to SIGTERM, which it cannot in the middle of a call of C.
 PATIENCE = 2.0
@@ -41,26 +41,13 @@ PAUSE = 0.1
 # ---- the same sums in every process --------------------------------------------------------------
 
 
-@cache
-def tune_malloc() -> None:
-    """Let this process keep up to 256 MiB of freed memory for its next arrays; only with glibc.
-
-    glibc otherwise maps and unmaps each array of more than 128 KiB anew, and the system clears its
-    pages every time.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # no glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
-        mallopt(M_TRIM_THRESHOLD, 256 << 20)
-
-
 def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
     """Do the work with one BLAS thread and without warnings of overflows.
 
     With one thread, sums are the same on every machine; small products gain nothing from more, and
     large models run their clients side by side. The run itself reports divergence, once.
     """
-    tune_malloc()
+    keep_freed_memory()
     with ONE_BLAS_THREAD, np.errstate(all="ignore"):
         return work(*arguments)
 
