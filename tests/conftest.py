@@ -60,5 +60,7 @@ def page_files(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+# Processes that tests start keep fedref's bytecode: the first compiles it, and not each of them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Where SIGINT is ignored, as in a background job, the processes that tests start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
