@@ -20,6 +20,9 @@ if __name__ == "__main__":
         action="store_true",
         help="also where OPENBLAS_CORETYPE chooses the kernels",
     )
+    parser.add_argument(
+        "--earlier", type=Path, help="a checkout of another version, to time it too"
+    )
     args = parser.parse_args()
     if os.environ.get("OPENBLAS_CORETYPE") and not args.forced_kernels:
         parser.error(
@@ -28,4 +31,6 @@ if __name__ == "__main__":
         )
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    print(write_page(HERE / "report.md", args.out, report(args.out, args.quick), began))
+    print(
+        write_page(HERE / "report.md", args.out, report(args.out, args.quick, args.earlier), began)
+    )

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     peak_memory_MB: float
 
 
-def report(out: Path, quick: bool) -> dict[str, str]:
+def report(out: Path, quick: bool, earlier: Path | None = None) -> dict[str, str]:
     turns = QUICK_REPETITIONS if quick else REPETITIONS
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     rows: list[Row] = []
@@ -56,6 +56,8 @@ def report(out: Path, quick: bool) -> dict[str, str]:
         for dtype in AGREE:
             with ExitStack() as stack:
                 servers = {how: server(used, stack) for how in implementations(len(used), quick)}
+                if earlier:
+                    servers["earlier"] = server(used, stack, earlier)
                 for name in NAMES:
                     those = {
                         how: it for how, it in servers.items() if (how, name) not in NOT_WRITTEN
@@ -85,9 +87,15 @@ def limits(cores: int) -> dict[str, str]:
     return threads | dict.fromkeys(names, str(cores)) | {"XLA_FLAGS": f"{devices} {eigen}"}
 
 
-def server(cores: list[int], stack: ExitStack) -> ProcessPoolExecutor:
+def server(cores: list[int], stack: ExitStack, checkout: Path | None = None) -> ProcessPoolExecutor:
+    """Return a process that answers, with the fedref of this checkout or, if None is given, with ours."""
     pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=start, initargs=(cores,))
-    return stack.enter_context(pool)
+    stack.enter_context(pool)
+    if checkout:
+        sys.path.insert(0, str(checkout.resolve()))
+        pool.submit(int).result()  # starts the process, which takes over the path
+        del sys.path[0]
+    return pool
 
 
 def agree(servers: dict[str, Any], name: str, dtype: str) -> None:
@@ -136,7 +144,8 @@ def write_up(rows: Sequence[Row], turns: int, out: Path) -> str:
         f"Time divided by fedref's, median (and quartiles) of {turns} turns; `floor` is the round's "
         "matrix products alone, `no-derivatives` the round with gradients that cost nothing: gathering "
         "rows, updates, the loop; `numpy-by-hand` is NumPy for this one round, with all prepared that is "
-        "the same in every round. numbers.csv has the first rounds with their compilation, and memory.",
+        "the same in every round; `earlier`, if there, is another version of fedref. numbers.csv has the "
+        "first rounds with their compilation, and memory.",
     )
     parts.append("![Time of a round divided by fedref's, on one core](speed.png)")
     if lacking:

@@ -3,6 +3,7 @@
 import csv
 import sys
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from runpy import run_module
 from typing import NamedTuple
@@ -55,6 +56,19 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("W2", "W5")]
 def test_numpy_by_hand_computes_the_same(name):
     ours, found = (parameters(how, "float64", name) for how in ("fedref", "numpy-by-hand"))
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-12 * np.abs(ours).max())
+
+
+@pytest.mark.slow
+def test_an_earlier_version_is_timed_from_its_own_checkout(tmp_path):
+    module = tmp_path / "reproduce" / "speed" / "server.py"
+    module.parent.mkdir(parents=True)
+    (tmp_path / "reproduce" / "__init__.py").touch()
+    module.write_text("start = print\ndef parameters(*words): return [__file__, *words]\n")
+    with ExitStack() as stack:
+        earlier = timings.server([0], stack, tmp_path)
+        found = earlier.submit(parameters, "earlier", "float64", "W1").result()
+    assert found == [str(module), "earlier", "float64", "W1"]
+    assert str(tmp_path) not in sys.path
 
 
 def test_the_written_tables_are_of_the_numbers_beside_them():
