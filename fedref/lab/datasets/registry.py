@@ -33,6 +33,8 @@ class NamedData(NamedTuple):
     files: str = ""
     help: str = ""
     split: str = "natural"
+    split_values: Mapping[str, Any] = MappingProxyType({})
+    model: str = "logistic"
     addresses: Sequence[str] = ()
     hashes: Mapping[str, str] = MappingProxyType({})
     sha256: str = ""
@@ -74,4 +76,6 @@ READERS: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 TEXTS = tomllib.loads((files("fedref.lab.datasets") / "registry.toml").read_text("utf-8"))
+#: What is usual for data of the user's own: they keep their clients.
+OTHER_DATA = NamedData(None, npz.read)
 SOURCES = {name: NamedData(*reader, **TEXTS[name]) for name, reader in READERS.items()}

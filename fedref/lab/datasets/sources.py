@@ -63,12 +63,6 @@ def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
     return f"{name}({','.join(arguments)})" if arguments else name
 
 
-def usual_split(name: Any) -> str:
-    """Return the rule that usually splits a data set; data of the user's own keep their clients."""
-    base = name.partition("(")[0].strip() if isinstance(name, str) else ""
-    return SOURCES[base].split if base in SOURCES else "natural"
-
-
 # ---- where files may be --------------------------------------------------------------------------
 
 

@@ -46,9 +46,9 @@ from fedref.boundary.values import (
     with_dashes,
 )
 from fedref.lab.datasets import manifest
-from fedref.lab.datasets.registry import SOURCES
+from fedref.lab.datasets.registry import OTHER_DATA, SOURCES
 from fedref.lab.datasets.rules import RULES, parameters_of
-from fedref.lab.datasets.sources import is_in_memory, parse_name, usual_split
+from fedref.lab.datasets.sources import is_in_memory, parse_name
 from fedref.lab.experiments import names
 from fedref.models import FROM_DATA, Model
 from fedref.sampling import Sampling
@@ -62,8 +62,8 @@ ALIASES = {"seed": "seeds", "algorithm": "algorithms", "what": "algorithms"}
 ALIASES |= {head: f"{head}.{name}" for head, name in NAME_KEYS.items()}
 #: Of these two only one has a value.
 EXCLUSIVE = {"epochs": "steps", "steps": "epochs"}
-#: The longest name and label: with the seed, the hash and the round, at most 255 bytes.
-MOST_BYTES = 180
+#: A name or a label is a part of files' names: with the seed, the hash and the round, at most 255 bytes.
+MOST_BYTES, FILE_NAME = 180, re.compile(r"(?!\.)[^/\\\x00-\x1f\ud800-\udfff]+")
 #: How many clients take part in a round if an experiment does not say it.
 USUAL_COHORT = 5
 
@@ -129,20 +129,13 @@ class Experiment:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds are {list(self.seeds)}, expected different integers ≥ 0")
         for word in (self.name, *self.algorithms):
-            if not word or word.startswith(".") or re.search(r"[/\\\x00-\x1f\ud800-\udfff]", word):
-                raise ConfigError(
-                    f"name {quote(word)}: expected a word that can be part of a file's name"
-                )
-            if (size := len(word.encode())) > MOST_BYTES:
-                raise ConfigError(
-                    f"name {quote(word)} has {size} bytes as UTF-8, expected at most {MOST_BYTES}: it "
-                    "becomes part of a file's name"
-                )
+            if not FILE_NAME.fullmatch(word) or len(word.encode()) > MOST_BYTES:
+                expected = f"a part of a file's name, at most {MOST_BYTES} bytes of UTF-8"
+                raise ConfigError(f"name {quote(word)}: expected {expected}")
         for key, values in self.sweep.items():
-            if key in ("name", "algorithm", "algorithms", "seed", "seeds"):
-                how = "the key seeds takes several seeds without a sweep"
-                why = f" ({how})" if "seed" in key else ""
-                raise ConfigError(f"sweep {key}: cannot be swept{why}")
+            if path_of(key) in ("name", "algorithms", "seeds"):
+                why = "the keys algorithms and seeds take several values without a sweep"
+                raise ConfigError(f"sweep {key}: cannot be swept ({why})")
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
         self.plan_of(USUAL_COHORT)  # checks its own values
@@ -189,7 +182,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from leaves(f"{key}.{name}", item)
     elif value is not None:
         is_data = key in ("data", "data.name")
-        yield key, [value] if key == "seed" else value if is_data else plain(value)
+        yield key, value if is_data else plain(value)
 
 
 def is_table(key: str, value: Table) -> bool:
@@ -206,7 +199,7 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
     wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
     """
     if isinstance(wanted, Mapping):
-        pairs = [(str(k), {"algorithm": x} if is_named(x) else x) for k, x in wanted.items()]
+        pairs = [(str(label), one) for label, one in wanted.items()]
     else:
         words = wanted if isinstance(wanted, list | tuple) else [wanted]
         words = [*chain(*(ALGORITHMS if isinstance(x, str) and x == "all" else [x] for x in words))]
@@ -216,28 +209,24 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
         pairs = [*zip(labels, words)]
     chosen = dict[str, Any]()
     for label, one in pairs:
-        if isinstance(one, Algorithm):
-            one = table_of(one)
-        if isinstance(one, Mapping):
-            for name, x in one.items():
+        table = table_of(one) if isinstance(one, Algorithm) else one
+        if isinstance(table, Mapping):
+            for name, x in table.items():
                 yield from leaves(f"algorithms.{label}.{name}", x)
-            one = {"algorithm": one.get("algorithm", label)}
-        elif not is_named(one):
+            table = {"algorithm": table.get("algorithm", label)}
+        elif not (isinstance(one, str) or callable(one)):
             where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
             expected = "a table, or an algorithm's name, class or object"
             raise ConfigError(f"{where} is {quote(one)}, expected {expected}")
-        chosen[label] = one
+        chosen[label] = (
+            {"algorithm": one} if table is one and isinstance(wanted, Mapping) else table
+        )
     if len(chosen) < len({quote(one) for _, one in pairs}):
         raise ConfigError(
             "two algorithms have the same label, expected different ones, as in "
             "[algorithms.LABEL] or algorithms={LABEL: ...}"
         )
     yield key, chosen
-
-
-def is_named(thing: Any) -> bool:
-    """Return whether a thing stands for an algorithm: its name, its class, or its generator."""
-    return isinstance(thing, str) or callable(thing)
 
 
 def path_of(key: str) -> str:
@@ -287,22 +276,24 @@ def assign(tree: dict[str, Any], path: str, value: Any) -> None:
     """Replace one value of an experiment, or a hyperparameter of all algorithms that have it."""
     head, _, rest = path.partition(".")
     if path == "algorithms":
-        before = tree[path]
+        if not value:
+            raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
         tree[path] = {
-            label: one if isinstance(one, Mapping) else before.get(one) or {"algorithm": one}
+            label: one if isinstance(one, Mapping) else tree[path].get(one) or {"algorithm": one}
             for label, one in value.items()
         }
     elif head in NAME_KEYS:
         tree[head] = with_values(head, tree[head], {rest: value})
     elif head == "sweep" and rest:
         tree[head][spell_key(rest)] = value
-    elif path in schema(Experiment):
-        tree.pop(EXCLUSIVE.get(path, ""), None)
-        is_word = path == "seeds" and isinstance(value, str | int) and not isinstance(value, bool)
-        tree[path] = seeds_of(str(value)) if is_word else one_number(path, value)
+    elif path == "seeds" and isinstance(value, str | int) and not isinstance(value, bool):
+        tree[path] = seeds_of(str(value))
     else:
-        for values in tables_with(path, tree):
-            values[path.rpartition(".")[2]] = value if "." in path else one_number(path, value)
+        tables = [tree] if path in schema(Experiment) else tables_with(path, tree)
+        refuse_several(path, value)
+        tree.pop(EXCLUSIVE.get(path, ""), None)
+        for table in tables:
+            table[path.rpartition(".")[2]] = value
 
 
 def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
@@ -314,39 +305,34 @@ def with_values(head: str, before: Table, values: Table) -> dict[str, Any]:
     return {**before, **values}
 
 
-def require_algorithms(table: Table) -> None:
-    """Refuse an experiment without an algorithm."""
-    if not table["algorithms"]:
-        raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
-
-
 def tables_with(path: str, tree: Table) -> list[dict[str, Any]]:
     """Return the tables of the algorithm that a path names, or of all that have it as a hyperparameter."""
-    require_algorithms(tree)
     algorithms, where = tree["algorithms"], path.rpartition(".")[0]
     for label, table in algorithms.items():
         if where in (f"algorithms.{label}", spell_key(label, "_")):
             return [table]
-    entries = {
+    known = {
         label: used_entries(names.find_class("algorithm", table["algorithm"]))
         for label, table in algorithms.items()
     }
-    if having := [algorithms[label] for label, known in entries.items() if path in known]:
+    if having := [algorithms[label] for label, entries in known.items() if path in entries]:
         return having
-    taken = {with_dashes(name) for known in entries.values() for name in known}
+    if where and where not in TABLES:
+        words = {*map(spell_key, TABLES), *known}
+        raise ConfigError(
+            unknown(
+                "table or algorithm of this run",
+                spell_key(where.removeprefix("algorithms.")),
+                words,
+            )
+        )
+    taken = {with_dashes(key) for entries in known.values() for key in entries}
     if path in HYPERPARAMETERS:
         takes = f"takes {with_dashes(path)}; they take {', '.join(sorted(taken))}"
         raise ConfigError(f"no algorithm of this run {takes}")
-    head, _, rest = path.partition(".")
-    if rest and head not in TABLES:
-        words = {*map(spell_key, TABLES), *entries}
-        raise ConfigError(unknown("table or algorithm of this run", spell_key(head), words))
-    if head == "algorithms" and rest.partition(".")[0] not in entries:
-        raise ConfigError(unknown("algorithm of this run", rest.partition(".")[0], entries))
-    tables = {f"algorithms.{label}": known for label, known in entries.items()}
-    below = {f"{head}.{k}" for head, x in {**tables, **named_tables(tree)}.items() for k in x}
-    known = {spell_key(name) for name in {*schema(Experiment), *HYPERPARAMETERS, *below}}
-    raise ConfigError(unknown("key", spell_key(path), known | taken))
+    below = {f"{head}.{key}" for head, table in named_tables(tree).items() for key in table}
+    words = {*map(spell_key, {*schema(Experiment), *HYPERPARAMETERS, *below}), *taken}
+    raise ConfigError(unknown("key", spell_key(path), words))
 
 
 def used_entries(algorithm: type[Any]) -> dict[str, Entry]:
@@ -354,33 +340,21 @@ def used_entries(algorithm: type[Any]) -> dict[str, Entry]:
     return {key: entry for key, entry in schema(algorithm).items() if key not in algorithm.unused}
 
 
-def one_number(key: str, value: Any) -> Any:
-    """Return a value; refuse several numbers, which are a sweep."""
+def refuse_several(path: str, value: Any) -> None:
+    """Refuse several numbers in the place of one, which are a sweep."""
     text = f"[{value}]" if isinstance(value, str) else quote(value)
-    several = literal(text) if key not in ("name", "seeds", *TABLES) else None
+    several = literal(text) if "." not in path and path not in ("name", "seeds", *TABLES) else None
     if isinstance(several, list) and {type(x) for x in several} <= {int, float} and "," in text:
-        raise ConfigError(
-            f"{with_dashes(key)} is {quote(value)}, expected one number; "
-            f'a sweep takes several: --set "sweep.{with_dashes(key)}={text}"'
-        )
-    return value
+        key = spell_key(path)
+        sweep = f'a sweep takes several: --set "sweep.{key}={text}"'
+        raise ConfigError(f"{key} is {quote(value)}, expected one number; {sweep}")
 
 
 # ---- a table becomes an Experiment ---------------------------------------------------------------
 
 
-#: The model of a named data set if the experiment names none; logistic regression for all others.
-USUAL_MODEL = {
-    "digits": "mlp", "cifar10-gray": "cnn", "vehicle": "svm", "landmine": "svm",
-    "shakespeare": "lstm", "sent140": "lstm",
-}  # fmt: skip
-#: Parameters of the usual split rule of a data set, if the experiment does not set them.
-USUAL_SPLIT = {"digits": {"users": 20, "train_fraction": 0.7}}
-
-
 def complete(table: dict[str, Any]) -> Experiment:
     """Make an experiment of its table, with every value that does not depend on the data."""
-    require_algorithms(table)
     algorithms = {label: make_algorithm(label, one) for label, one in table["algorithms"].items()}
     usual: dict[str, Any] = {} if EXCLUSIVE.keys() & table else {"steps": 10}
     tables = named_tables(table)
@@ -403,57 +377,42 @@ def named_tables(table: Table) -> dict[str, dict[str, Any]]:
     """Return [data], [split] and [model]; what is left open is as usual for the data."""
     data = {"name": "digits"} | table["data"]
     name = data["name"].partition("(")[0].strip() if isinstance(data["name"], str) else ""
-    rule = {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})}
-    model = {"name": USUAL_MODEL.get(name, "logistic")}
-    return {
-        "data": data_table(**data),
-        "split": split_table(**with_values("split", rule, table["split"])),
-        "model": model_table(**with_values("model", model, table["model"])),
-    }
+    usual = SOURCES.get(name, OTHER_DATA)
+    split = with_values("split", {"rule": usual.split, **usual.split_values}, table["split"])
+    model = with_values("model", {"name": usual.model}, table["model"])
+    tables = {"data": data, "split": split, "model": model}
+    return {head: complete_table(head, one) for head, one in tables.items()}
 
 
-def data_table(name: Any, **rest: Any) -> dict[str, Any]:
-    """Return [data] with every parameter of a named data set, or of the user's function."""
-    if is_in_memory(name):
-        refuse_more("data is given as arrays", rest)
-        return {"name": name}
-    function = names.find_function(name)
-    if function is None:
-        call = parse_name(Entry("data name", str).check(name), rest) or (name, rest)
-        return {"name": call[0], **call[1]}
-    try:
-        bound = inspect.signature(function).bind(**rest)
-    except (TypeError, ValueError) as error:  # ValueError: a function without a signature
-        raise ConfigError(f"data set {names.importable_name(name)}: {error}") from None
-    bound.apply_defaults()
-    return {"name": name, **bound.arguments}
-
-
-def split_table(rule: Any, **rest: Any) -> dict[str, Any]:
-    """Return [split] with every parameter of its rule; None: it depends on the data."""
-    if Entry("rule", str).check(rule, "split").endswith(".json"):
-        refuse_more(f"split {rule} is a manifest", rest)
-        return {"rule": rule}
-    seed = rest.pop("seed", 0)
-    seed = seed if seed == "run" else Entry("seed", int).check(seed, "split")
-    return {"rule": rule, "seed": seed, **parameters_of(rule, rest)}
-
-
-def model_table(name: Any, **rest: Any) -> dict[str, Any]:
-    """Return [model] with every value that does not depend on the data."""
-    if isinstance(name, Model):
-        refuse_more(f"the model is a {type(name).__name__}", rest)
-        return {"name": name}
-    cls = names.find_class("model", name)
-    given = check_table(cls, rest, f"model {names.importable_name(name)}", FROM_DATA)
-    usual = {key: x.default for key, x in schema(cls).items() if key not in FROM_DATA}
-    return {"name": name, **{k: x for k, x in usual.items() if x is not MISSING}, **given}
-
-
-def refuse_more(what: str, keys: Iterable[str]) -> None:
-    """Refuse keys beside something that takes none."""
-    if more := ", ".join(map(with_dashes, keys)):
-        raise ConfigError(f"{what} and takes no parameter, got {more}")
+def complete_table(head: str, table: Table) -> dict[str, Any]:
+    """Return [data], [split] or [model] with every value that does not depend on the data."""
+    rest, key = dict(table), NAME_KEYS[head]
+    name = rest.pop(key)
+    shown = f"{head} {names.importable_name(name)}"
+    is_manifest = head == "split" and shown.endswith(".json")
+    if is_in_memory(name) or isinstance(name, Model) or is_manifest:
+        if rest:
+            more = ", ".join(map(with_dashes, rest))
+            raise ConfigError(f"{shown} has all its values and takes no more, got {more}")
+        return {key: name}
+    if head == "model":
+        cls = names.find_class(head, name)
+        given = check_table(cls, rest, shown, FROM_DATA)
+        usual = {k: one.default for k, one in schema(cls).items() if k not in FROM_DATA}
+        return {key: name} | {k: x for k, x in (usual | given).items() if x is not MISSING}
+    if head == "data":
+        if function := names.find_function(name):
+            try:
+                bound = inspect.signature(function).bind(**rest)
+            except (TypeError, ValueError) as error:  # ValueError: a function without a signature
+                raise ConfigError(f"{shown}: {error}") from None
+            bound.apply_defaults()
+            return {key: name, **bound.arguments}
+        name, rest = parse_name(Entry("data name", str).check(name), rest) or (name, rest)
+        return {key: name, **rest}
+    rule, seed = Entry(key, str).check(name, head), rest.pop("seed", 0)
+    seed = seed if seed == "run" else Entry("seed", int).check(seed, head)
+    return {key: rule, "seed": seed, **parameters_of(rule, rest)}
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -491,10 +450,8 @@ def read_experiment(directory: Path, code: bool = True) -> Experiment:
     if not directory.is_dir():
         raise ConfigError(f"{directory}: no such folder, expected a run directory")
     if not path.is_file():
-        raise ConfigError(
-            f"{directory}: is not a run directory, expected {path}; if a run ended before it wrote "
-            "that file, the same `fedref run` again starts it"
-        )
+        hint = "if a run ended before it wrote that file, the same `fedref run` again starts it"
+        raise ConfigError(f"{directory}: is not a run directory, expected {path}; {hint}")
     with naming(path):
         table = read(path)
         return experiment_of((table if code else names.with_stand_ins(table)).items())
@@ -506,25 +463,18 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
     Algorithms in its place are those of the built-in one.
     """
     settings = [(key, value) for key, value in settings if value is not None]
-    given, on = dict(settings), None
-    data, rule = given.get("data"), given.get("split")
+    given, on = dict(settings), what if isinstance(what, Experiment) else None
     is_name = isinstance(what, str) and what in ALGORITHMS
     if is_name or callable(what) or isinstance(what, list | Algorithm):
         what, settings = None, [("what", what), *settings]
-    data = data_of_manifest(rule, data)
+    data = data_of_manifest(given.get("split"), given.get("data"))
     with naming(what if isinstance(what, str | Path) else ""):
-        if isinstance(what, Experiment):
-            on, table = what, {}
-        elif isinstance(what, Mapping):
-            table = dict(what)
-        elif what is None:
-            table = built_in_table(data)
-        elif isinstance(what, str | Path):
-            table = {"name": Path(what).stem, **read(Path(what))}
-        else:
-            raise ConfigError(
-                f"the experiment is {quote(what)}, expected a TOML file, a table, algorithms, or None"
-            )
+        if isinstance(what, str | Path):
+            what = {"name": Path(what).stem, **read(Path(what))}
+        table = {} if on else built_in_table(data) if what is None else what
+        if not isinstance(table, Mapping):
+            expected = "a TOML file, a table, algorithms, or None"
+            raise ConfigError(f"the experiment is {quote(what)}, expected {expected}")
         experiment = experiment_of(table.items(), [*settings, ("data", data)], on=on)
     refuse_two_meanings(experiment, settings)
     return experiment
@@ -533,24 +483,20 @@ def compose(what: Any, settings: Iterable[tuple[str, Any]]) -> Experiment:
 def refuse_two_meanings(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> None:
     """Refuse a setting of all algorithms, as --alpha, that two of them understand differently."""
     for key, value in assignments(settings).items():
-        name = key.removeprefix("sweep.")
-        kinds = {
-            label: type(one) for label, one in experiment.algorithms.items()
-            if name in MEANINGS and name in used_entries(type(one))
-        }  # fmt: skip
+        name, used = key.removeprefix("sweep."), experiment.algorithms.items()
+        kinds = {label: type(one) for label, one in used if name in used_entries(type(one))}
         if len({meaning_of(name, cls) for cls in kinds.values()} - {None}) > 1:
-            swept = "sweep." if key.startswith("sweep.") else ""
-            word = json.dumps(value, separators=(",", ":"))
-            words = [quote_word(f"{swept}{label}.{with_dashes(name)}={word}") for label in kinds]
+            word = f"{with_dashes(name)}={json.dumps(value, separators=(',', ':'))}"
+            lines = (quote_word(f"{key.removesuffix(name)}{label}.{word}") for label in kinds)
             raise ConfigError(
                 f"{with_dashes(name)} means different things to {', '.join(kinds)}; expected it for those "
-                f"that you mean: --set {' --set '.join(words)}"
+                f"that you mean: --set {' --set '.join(lines)}"
             )
 
 
 def meaning_of(name: str, cls: type[Any]) -> str | None:
     """Return what a hyperparameter is to a built-in algorithm; None to one's own, whose author knows it."""
-    for one, meaning in MEANINGS[name].items():
+    for one, meaning in MEANINGS.get(name, {}).items():
         if issubclass(cls, ALGORITHMS[one]):
             return meaning
     built_in = any(name in schema(base) for base in cls.__mro__ if base in ALGORITHMS.values())
@@ -583,9 +529,9 @@ def toml_text(experiment: Experiment) -> str:
         return {with_dashes(key): as_toml(x) for key, x in values.items() if x is not None}
 
     def as_toml(value: Any) -> Any:
-        value = value if is_in_memory(value) else plain(value)
-        kept = isinstance(value, bool | int | float | str | list | dict)
-        return value if kept and not is_in_memory(value) else names.importable_name(value)
+        kept = None if is_in_memory(value) else plain(value)
+        is_toml = isinstance(kept, bool | int | float | str | list | dict)
+        return kept if is_toml else names.importable_name(value)
 
     document = tree_of(experiment)
     if isinstance(model := experiment.model["name"], Model):

@@ -347,9 +347,9 @@ def resolve_experiment(
     if table["rule"].endswith(".json"):
         table["rule"] = str(Path(table["rule"]).resolve())
         if not is_file(data["name"]):
-            data = config.data_table(loaded[0].whole.source.name)
+            data = config.complete_table("data", {"name": loaded[0].whole.source.name})
     elif not swept and not isinstance(loader.source(data), Federation):
-        table = config.split_table(**table | dict(loaded[0].whole.parameters))
+        table = config.complete_table("split", table | dict(loaded[0].whole.parameters))
     if is_file(data["name"]):
         data["name"] = str(Path(data["name"]).resolve())
     check_settings(experiment, work, loaded, say)

@@ -25,18 +25,14 @@ from fedref.models import MODELS, Model
 from fedref.rounds.federation import Source
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: Of each kind: what fedref knows by name, the class from which a user's own must derive, and what that is.
+#: Of each kind: what fedref knows by name, and from which class a user's own must derive.
 KINDS: Mapping[str, tuple[Mapping[str, Any], Any, str]] = {
-    "algorithm": (
-        ALGORITHMS,
-        Algorithm,
-        "an algorithm, expected a dataclass derived from fedref.algorithm.Algorithm",
-    ),
-    "model": (MODELS, Model, "a model, expected a dataclass derived from fedref.models.Model"),
+    "algorithm": (ALGORITHMS, Algorithm, "fedref.algorithm.Algorithm"),
+    "model": (MODELS, Model, "fedref.models.Model"),
 }
 #: Where generators of the specification are, right ones and those with a known mistake.
 SPECIFIED = "fedref.spec", "fedref.judge"
-NAMES = {cls: name for known, _, _ in KINDS.values() for name, cls in known.items()}
+NAMES = {cls: name for name, cls in (ALGORITHMS | MODELS).items()}
 
 
 def entry_points_of(kind: str) -> dict[str, str]:
@@ -63,7 +59,7 @@ def import_name(kind: str, name: str) -> Any:
 
 def find_class(kind: str, name: Any) -> type[Any]:
     """Return the class of an algorithm or a model, given by its name or as the class."""
-    (known, base, what), thing, shown = KINDS[kind], name, importable_name(name)
+    (known, base, place), thing, shown = KINDS[kind], name, importable_name(name)
     module, _, function = shown.partition(":")
     if kind == "algorithm" and module in SPECIFIED:
         return generator_of_spec.specified_class(function)
@@ -77,7 +73,8 @@ def find_class(kind: str, name: Any) -> type[Any]:
     if kind == "algorithm" and callable(thing) and not inspect.isclass(thing):
         return generator.algorithm_of(thing)
     if not (inspect.isclass(thing) and issubclass(thing, base) and is_dataclass(thing)):
-        raise ConfigError(f"{kind} {shown!r}: is not {what}, or the name of one")
+        expected = f"a dataclass derived from {place}, or the name of one"
+        raise ConfigError(f"{kind} is {shown!r}, expected {expected}")
     if missing := ", ".join(sorted(getattr(thing, "__abstractmethods__", ()))):
         raise ConfigError(f"{kind} {shown} has no {missing}, which every {kind} must have")
     return thing
@@ -111,14 +108,11 @@ def with_stand_ins(table: dict[str, Any]) -> dict[str, Any]:
 
     They have the names and the values, and do nothing: a run is read without its code.
     """
-    return {
-        **table,
+    algorithms = table.get("algorithms", {}).items()
+    return table | {
         "data": with_stand_in(table.get("data", {}), "name", object),
         "model": with_stand_in(table.get("model", {}), "name", Model),
-        "algorithms": {
-            label: with_stand_in(one, "algorithm", Algorithm)
-            for label, one in table.get("algorithms", {}).items()
-        },
+        "algorithms": {label: with_stand_in(x, "algorithm", Algorithm) for label, x in algorithms},
     }
 
 
@@ -128,10 +122,11 @@ def with_stand_in(table: Mapping[str, Any], key: str, base: type[Any]) -> dict[s
         return dict(table)
     values = {name.replace("-", "_"): value for name, value in table.items() if name != key}
     inherited = getattr(base, "__dataclass_fields__", ())
-    new = [  # a swept 1 is 1.0 where the file has a float
-        (name, type(value) if isinstance(value, bool | int | float | str) else Any, None)
-        for name, value in values.items() if name not in inherited
-    ]  # fmt: skip
+    # a swept 1 is 1.0 where the file has a float
+    kinds = {
+        k: type(x) if isinstance(x, bool | int | float | str) else Any for k, x in values.items()
+    }
+    new = [(name, kind, None) for name, kind in kinds.items() if name not in inherited]
     more = {"usual_bounds": (), **dict.fromkeys(getattr(base, "__abstractmethods__", ()))}
     made: Any = make_dataclass("StandIn", new, bases=(base,), frozen=True, namespace=more)
     made.__module__, _, made.__qualname__ = table[key].partition(":")

@@ -48,8 +48,8 @@ REFUSED = [
       for command in ("plot", "resume")),
     ("plot site", "site: is not a run directory, expected site/config.toml; if"),
     ("plot run/metrics.csv", "run/metrics.csv: no such folder"),
-    ("run --dry-run --set name=" + "a" * 181, " has 181 bytes as UTF-8, expected at most 180: it"),
-    ("run long.toml --dry-run", " has 182 bytes as UTF-8, expected at most 180: it"),
+    ("run --dry-run --set name=" + "a" * 181, "expected a part of a file's name, at most 180 bytes of UTF-8"),
+    ("run long.toml --dry-run", "expected a part of a file's name, at most 180 bytes of UTF-8"),
     # words that are not known
     ("rum", "unknown command 'rum': did you mean 'run'? known are"),
     ("data shwo", "unknown command 'shwo': did you mean 'show'? known are list, prepare, rules, show, split"),
@@ -59,7 +59,7 @@ REFUSED = [
     ("run --seed 3", "unknown option '--seed': did you mean '--seeds'?"),
     ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
     ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
-    ("run --set algorithms.fedavgg.lr=1", "unknown algorithm of this run 'fedavgg': did you mean 'fed"),
+    ("run --set algorithms.fedavgg.lr=1", "table or algorithm of this run 'fedavgg': did you mean 'fed"),
     ("run --set a-test=2", "unknown key 'a-test': did you mean 'split.a-test'?"),
     ("run fedavg --mu 1", "no algorithm of this run takes mu; they take drop, lr, weighting\n"),
     # values
@@ -69,7 +69,7 @@ REFUSED = [
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
     ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
     ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
-    ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
+    ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the keys algorithms and seeds"),
     ("run --set sweep.epochs=[1] --set sweep.steps=[1]", "both epochs and steps are given"),
     ("run --set seed=1 --seeds 0:2", "both seeds and seed are given"),
     # what does not fit together
@@ -135,12 +135,12 @@ CHANGES = [
     ({"algorithms": {"fedavg": {"drop": 3}}},
      "algorithms.fedavg drop is 3, expected true or false\n"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
-    ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
+    ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a part of a file's name"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
     ({"sweep": {"lrr": [3]}},
      "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
     ({"split": {"rule": "split.json", "users": 3}},
-     "split split.json is a manifest and takes no parameter, got users"),
+     "split split.json has all its values and takes no more, got users"),
     ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
     ({"batch_size": 3}, "both batch-size and batch_size are given, expected one of them"),
 ]  # fmt: skip
