@@ -91,10 +91,8 @@ def print_version() -> None:
 
     versions = "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})"
     print(versions.format(fedref.__version__, **environment()))
-    if kernels := os.environ.get("OPENBLAS_CORETYPE"):
-        print(
-            f"OPENBLAS_CORETYPE is {printable(kernels)}: these kernels may not be the fastest here"
-        )
+    if kernels := printable(os.environ.get("OPENBLAS_CORETYPE", "")):
+        print(f"OPENBLAS_CORETYPE is {kernels}: these kernels may not be the fastest here")
 
 
 def parse(words: Sequence[str]) -> Callable[[], Any]:

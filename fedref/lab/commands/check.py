@@ -4,6 +4,7 @@ import json as json_module
 import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,9 +61,7 @@ def check(
     from fedref import proofs  # `fedref --help` does not need them
 
     start = time.perf_counter()
-    rows = proofs.run(
-        only, seed, lambda todo: show_progress("fedref check", " proofs", iterable=todo)
-    )
+    rows = proofs.run(only, seed, partial(show_progress, "fedref check", " proofs"))
     seconds = time.perf_counter() - start
     print(format_json(rows, seed, seconds) if json else format_table(rows, seconds))
     if plot:

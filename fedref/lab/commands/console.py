@@ -20,7 +20,7 @@ def say(message: str) -> None:
             print("fedref: " + "\n    ".join(lines), file=sys.stderr, flush=True)
 
 
-def show_progress(what: str, unit: str, **how: Any) -> Any:
+def show_progress(what: str, unit: str, iterable: Any = None, **how: Any) -> Any:
     """Return tqdm's bar; without a terminal it is a plain line every ten seconds, from the tenth on."""
     from tqdm import tqdm  # slow to import
 
@@ -35,8 +35,8 @@ def show_progress(what: str, unit: str, **how: Any) -> Any:
 
     shown = sys.stderr is not None and sys.stderr.isatty()
     pause, delay = (0.1, 0.0) if shown else (10.0, 10.0)
-    how |= {"mininterval": pause, "maxinterval": pause, "delay": delay}
-    return (tqdm if shown else Lines)(desc=what, unit=unit, leave=False, dynamic_ncols=True, **how)
+    how |= {"desc": what, "unit": unit, "mininterval": pause, "maxinterval": pause, "delay": delay}
+    return (tqdm if shown else Lines)(iterable, leave=False, dynamic_ncols=True, **how)
 
 
 @contextmanager

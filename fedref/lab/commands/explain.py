@@ -41,9 +41,8 @@ def explain(
     pip install "fedref[teach]".
     """
     if sys.flags.optimize > 1:
-        raise ConfigError(
-            "the explanations are docstrings, which python -OO drops: run it without -OO"
-        )
+        without = "which python -OO drops: run it without -OO"
+        raise ConfigError(f"the explanations are docstrings, {without}")
     from fedref.teach import topics  # it imports the proofs, and SciPy, which is slow to import
 
     if list or not (topic or html or picture):

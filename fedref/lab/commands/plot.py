@@ -49,9 +49,8 @@ def plot(
     from fedref.lab import plots  # matplotlib is slow to import
 
     if not directories:
-        raise ConfigError(
-            "no run directory is given, expected one or more (see `fedref plot --help`)"
-        )
+        expected = "one or more (see `fedref plot --help`)"
+        raise ConfigError(f"no run directory is given, expected {expected}")
     if kind != "curves" and against != "round":
         raise ConfigError(f"--against is for curves, and the kind is {kind}")
     path = out or directories[0] / f"{kind}.png"

@@ -171,26 +171,21 @@ def source_text(source: Source) -> str:
 
 def remarks(federation: Federation) -> list[str]:
     """Return how the data were understood, where that changes what is computed; a line each."""
-    source, pixels = (
-        federation.source,
-        byte_note(federation.source, federation.parameters.get("scaling")),
-    )
+    source, scaling = federation.source, federation.parameters.get("scaling")
     left = leftover_note(federation) if federation.rule == "natural" else ""
-    return [printable(n) for n in (*source.notes, pixels, *split_notes(federation), left) if n]
+    notes = *source.notes, byte_note(source, scaling), *split_notes(federation), left
+    return [printable(note) for note in notes if note]
 
 
 def statistics_text(federation: Federation) -> str:
     """Return the statistics, one per line."""
-    numbers = statistics(federation)
-    formatted = {
-        k: f"{v:,.1f}" if isinstance(v, float) else v if isinstance(v, str) else f"{v:,}"
-        for k, v in numbers.items()
-    }
+    forms = {float: ",.1f", str: ""}
     given = {k: v for k, v in federation.parameters.items() if v is not None}
     options = "".join(f" {key}={value}" for key, value in given.items())
     split = f"split by {federation.rule}{options}, seed {federation.seed}"
     title = f"{printable(federation.source.name)}, {split}"
-    lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
+    shown = {key: format(x, forms.get(type(x), ",")) for key, x in statistics(federation).items()}
+    lines = [f"  {key:<16}{text:>12}" for key, text in shown.items()]
     left = leftover_note(federation) if federation.rule != "natural" else ""
     notes = [*remarks(federation), left, label_note(federation.source)]
     lines += [f"  {note}" for note in notes if note]

@@ -92,9 +92,8 @@ def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) ->
     stop = np.minimum(stop, pools.sizes[pool[order]])
     got, begin = np.empty_like(count), np.empty_like(count)
     got[order], begin[order] = stop - start, start + pools.offsets[pool[order]]
-    return group_by_client(
-        np.repeat(client, got), clients, pools.rows[concatenate_ranges(begin, got)]
-    )
+    rows = pools.rows[concatenate_ranges(begin, got)]
+    return group_by_client(np.repeat(client, got), clients, rows)
 
 
 def apportion(n: int, shares: Array) -> Array:

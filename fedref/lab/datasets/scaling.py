@@ -36,9 +36,8 @@ def shift_and_scale(source: Source, scaling: str) -> tuple[Array | float, Array 
     if scaling == "none":
         return 0.0, 1.0
     if source.vocabulary is not None:  # the code of a character or a word is not a quantity
-        raise ConfigError(
-            f"scaling={scaling} is for numbers, and {source.name} holds codes; use scaling=none"
-        )
+        wrong = f"scaling={scaling} is for numbers, and {source.name} holds codes"
+        raise ConfigError(f"{wrong}; use scaling=none")
     if scaling == "standardise":
         mean, std = moments(source.X)
         return mean, std + 0.001

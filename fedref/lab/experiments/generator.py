@@ -105,9 +105,8 @@ def names_in(function: Any) -> tuple[str, ...]:
 
 def algorithm_of(function: Any) -> type[Any]:
     """Return the class of a generator function."""
-    return make_class(
-        function, *(getattr(function, name, None) for name in ("adapt", "roles", "drop"))
-    )
+    attributes = (getattr(function, name, None) for name in ("adapt", "roles", "drop"))
+    return make_class(function, *attributes)
 
 
 def make_algorithm(function: Any, values: Mapping[str, Any]) -> Any:
@@ -125,9 +124,8 @@ def make_class(function: Any, adapt: Any, roles: Any, drop: Any) -> type[Any]:
         if hasattr(Generated, name) or name == "algorithm":
             raise ConfigError(f"{shown}: a setting cannot be called {name}, expected another name")
         if not isinstance(p.default, int | float | str | tuple | list | None):
-            raise ConfigError(
-                f"{shown}: {name} is {quote(p.default)}, expected a number, a text or a list"
-            )
+            expected = "expected a number, a text or a list"
+            raise ConfigError(f"{shown}: {name} is {quote(p.default)}, {expected}")
         kind = type(p.default) if isinstance(p.default, bool | float | str) else Any
         usual = tuple(p.default) if isinstance(p.default, list) else p.default
         settings.append((name, hints.get(name, kind), field(default=usual)))
@@ -136,18 +134,14 @@ def make_class(function: Any, adapt: Any, roles: Any, drop: Any) -> type[Any]:
     own |= {"roles": tuple(roles or ("D",)), "__doc__": function.__doc__}
     if adapt is not None:
         needed = parameters_of(f"{shown}.adapt", adapt)
-        if unknown := [
-            n for n, p in needed.items() if p.default is p.empty and n not in parameters
-        ]:
-            raise ConfigError(
-                f"{shown}.adapt takes {unknown[0]}, expected settings of {shown} alone"
-            )
+        for n, p in needed.items():
+            if p.default is p.empty and n not in parameters:
+                raise ConfigError(f"{shown}.adapt takes {n}, expected settings of {shown} alone")
         on_support = [*inspect.signature(adapt).parameters][2] == "S"
         own |= {"adapt": staticmethod(adapt), "adapts_on": "S" if on_support else "D"}
     settings += [] if drop is None else [("drop", bool, field(default=bool(drop)))]
-    made = make_dataclass(
-        function.__name__, settings, bases=(Generated,), namespace=own, frozen=True
-    )
+    name, bases = function.__name__, (Generated,)
+    made = make_dataclass(name, settings, bases=bases, namespace=own, frozen=True)
     made.__module__, made.__qualname__ = function.__module__, function.__qualname__
     return made
 
@@ -159,9 +153,8 @@ def parameters_of(shown: str, function: Any) -> dict[str, inspect.Parameter]:
     if len(parameters) < 3 or any(p.kind in kinds for p in parameters.values()):
         given = inspect.signature(function) if parameters else quote(function)
         third = "D" if shown.endswith(".adapt") else "rounds"
-        raise ConfigError(
-            f"{shown} takes {given}, expected a function (f, w, {third}, lam=0.1, ...)"
-        )
+        expected = f"a function (f, w, {third}, lam=0.1, ...)"
+        raise ConfigError(f"{shown} takes {given}, expected {expected}")
     rest = [*parameters.items()][3:]
     return {name: p for name, p in rest if not callable(p.default) or p.default is p.empty}
 
@@ -242,9 +235,8 @@ class GeneratorRounds:
     def catch_up(self, until: int, state: State) -> None:
         """Compute the rounds of a run that is resumed again: the state must be the one that was saved."""
         began, name = time.monotonic(), self.unit.name
-        self.say(
-            f"{name}: a generator is not saved in the middle, so {until} rounds are computed again"
-        )
+        why = "a generator is not saved in the middle"
+        self.say(f"{name}: {why}, so {until} rounds are computed again")
         for t in range(until):
             self.state, _ = self.run(self.plan_of(t), resumed=True)
         self.say(f"{name}: computed {until} rounds again in {time.monotonic() - began:.1f} s")
@@ -324,9 +316,8 @@ class GeneratorRounds:
         w, clients = yielded if isinstance(yielded, tuple) and len(yielded) == 2 else (yielded, {})
         check_vector(shown, w, self.model.d)
         if not isinstance(clients, Mapping):
-            raise OwnCodeError(
-                f"{shown} w and a {type(clients).__name__}, expected (w, {{k: v_k}})"
-            )
+            kind = type(clients).__name__
+            raise OwnCodeError(f"{shown} w and a {kind}, expected (w, {{k: v_k}})")
         for k, v in clients.items():
             if not (isinstance(k, int | np.integer) and 0 <= k < N):
                 raise OwnCodeError(f"{shown} a model of client {quote(k)}, expected 0 to {N - 1}")

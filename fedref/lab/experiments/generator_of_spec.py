@@ -80,9 +80,7 @@ class Specified:
 
     def as_yielded(self, w: Array, *clients: Any) -> Any:
         """Return what is tested in the form in which it is yielded."""
-        kept = (
-            [part for part in self.parts[1:] if not part.startswith("measured")] if clients else []
-        )
+        kept = [part for part in self.parts[1:] if clients and not part.startswith("measured")]
         return (w, *(clients[0] if part.startswith("clients") else None for part in kept))
 
     def server_metrics(self, server: Any) -> dict[str, float]:
@@ -96,10 +94,9 @@ class Specified:
         kept = {} if client_state is None else dict(zip(names, client_state))
         f: Any = Objective(model)
         rows = None if D is None else spec.Batch(D.X, D.y)
+        hyper, server = self.hyper(model), self.name_server(sent)
         with tape.gradients():
-            return self.judge.personal(
-                self.generator, f, self.hyper(model), self.name_server(sent), kept, rows
-            )
+            return self.judge.personal(self.generator, f, hyper, server, kept, rows)
 
 
 def rebuild(name: str, values: Mapping[str, Any]) -> Any:
@@ -132,14 +129,9 @@ def mistakes_of_rounds(label: str) -> list[str]:
     own = (x for x in index["cases"] if (x["algorithm"], x["call"]) == (label, "round"))
     found = sorted({i for case in own for i in case["catches"]})
     names = (index["mistakes"][i]["name"] for i in found)
-    a_runs_own: tuple[Any, ...] = (
-        adapter.answer,
-        adapter.rounds,
-        adapter.clients_of,
-        adapter.client_of,
-        adapter.steps_of,
-    )
-    others = "".join(map(getsource, (*a_runs_own, adapter.batch, spec.Batch, spec.Risk)))
+    cohort: Any = adapter.clients_of, adapter.client_of, adapter.steps_of, adapter.batch
+    a_runs_own: Any = adapter.answer, adapter.rounds, *cohort, spec.Batch, spec.Risk
+    others = "".join(map(getsource, a_runs_own))
     others += getsource(spec).partition("# ==== Part three")[2]  # models
     edits = {name: MISTAKES[name].edits for name in names}
     return [x for x in edits if all(replace(others, edit) == others for edit in edits[x])]

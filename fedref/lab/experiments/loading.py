@@ -236,10 +236,8 @@ def known_labels(
     if np.isin(labels, known).all():
         return y
     if len(labels) != len(known):
-        raise ConfigError(
-            f"{name} has the labels {labels.tolist()}, "
-            f"{type(model).__name__} needs {known.tolist()}"
-        )
+        needed = f"{type(model).__name__} needs {known.tolist()}"
+        raise ConfigError(f"{name} has the labels {labels.tolist()}, {needed}")
     return np.asarray(known[np.searchsorted(labels, y)])
 
 
@@ -250,10 +248,8 @@ def number_classes_per_client(federation: Federation) -> Federation:
     """
     source, y = federation.source, np.zeros_like(federation.source.y)
     holders = np.zeros(len(y), np.int64)
-    held = [
-        np.concatenate([part.rows_of(k) for part in federation.parts.values()])
-        for k in range(federation.clients)
-    ]
+    parts, N = federation.parts.values(), federation.clients
+    held = [np.concatenate([part.rows_of(k) for part in parts]) for k in range(N)]
     if (unseen := federation.unseen) is not None:
         held += [unseen.rows_of(k) for k in range(len(unseen.sizes))]
     for rows in held:
@@ -281,9 +277,8 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     loaded: LoadedExperiment = loader.load_once(key, partial(load_all, e, loader))
     wanted, clients = e.clients_per_round or 1, loaded.federation.clients
     if wanted > clients and not all(algorithm.pooled for algorithm in e.algorithms.values()):
-        raise ConfigError(
-            f"clients-per-round is {wanted}, but there are only {clients} clients to train on"
-        )
+        there = f"there are only {clients} clients to train on"
+        raise ConfigError(f"clients-per-round is {wanted}, but {there}")
     if fault := getattr(loaded.model, "hvp_fault", ""):
         for label, algorithm in e.algorithms.items():
             if asks_for_hvp(algorithm, loaded.model, loaded.federation):
@@ -322,9 +317,8 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
     elif experiment.unseen:
         train, kept_back, test = split_clients(federation.clients, federation.seed)
         if not len(test):
-            raise ConfigError(
-                f"unseen needs 10 clients or more, and there are only {federation.clients}"
-            )
+            clients = federation.clients
+            raise ConfigError(f"unseen needs 10 clients or more, and there are only {clients}")
         unseen = (federation, test)
         federation = federation.subset(train)
     return LoadedExperiment(whole, federation, model, unseen, kept_back)

@@ -121,9 +121,8 @@ def run_one_by_one(
             (result,), count = run_clients(algorithm, model, sent, [state], one, stack=False)
             check_results([result], one)
         except Exception as error:
-            reason = (
-                f"client {data.clients[k]} failed in round {data.round + 1}: {tell_error(error)}"
-            )
+            failed = f"client {data.clients[k]} failed in round {data.round + 1}"
+            reason = f"{failed}: {tell_error(error)}"
             if on_failure != "drop":
                 raise ClientError(reason) from error
             result, count = None, cost.Counts()

@@ -43,6 +43,7 @@ SHOWN = 8
 WORSE = 2.0
 #: The columns by which a point is chosen, where algorithms are compared by the others.
 VALIDATION = {"accuracy": "validation_accuracy", "test_loss": "validation_loss"}
+CHOSEN_ON_TEST = "The best test value of many points is no result: it was chosen on the test rows."
 #: Training is slow if features differ in size by more than this factor, or are larger than this.
 RATIO, LARGE = 15.0, 10.0
 #: How many clients' values are numbers of Python at a time.
@@ -69,10 +70,8 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
-        ends = [
-            f"{unit.name} {describe_newest(record)}"
-            for unit, record in list(zip(self.units, self.records))[:SHOWN]
-        ]
+        pairs = list(zip(self.units, self.records))[:SHOWN]
+        ends = [f"{unit.name} {describe_newest(record)}" for unit, record in pairs]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
         done = max(record.round for record in self.records)
         return f"<Run {self.experiment.name}, round {done}: {', '.join(ends)}{more}>"
@@ -92,20 +91,14 @@ class Run(NamedTuple):
             texts.append(f"Each seed has its own split; split.json is that of seed {seeds[0]}.")
         elif len(seeds) > 1:
             hint = ": with --set split.seed=run it follows the seed" if follows is not None else ""
-            texts.append(
-                "± holds start, cohorts and batches, not the split, which is the same in all "
-                f"seeds{hint}."
-            )
+            same = f"the split, which is the same in all seeds{hint}"
+            texts.append(f"± holds start, cohorts and batches, not {same}.")
         texts += self.notes_on_losses
         if own := {unit.label: 1 for unit in self.units if unit.algorithm.generator}:
-            texts.append(
-                f"MB of {', '.join(own)} are those of w: a generator does not say what it sends."
-            )
+            why = "a generator does not say what it sends"
+            texts.append(f"MB of {', '.join(own)} are those of w: {why}.")
         if max(points.values()) > 1:
-            text = (
-                "The best test value of many points is no result: it was chosen on the test rows."
-            )
-            table = self.table()
+            text, table = CHOSEN_ON_TEST, self.table()
             column = VALIDATION[Score.of(table).column]
             if column not in table:
                 text += " With --set split.validation=0.1 each client has rows to choose by."
@@ -357,11 +350,10 @@ class Run(NamedTuple):
         known = {column for record in self.records for row in record.rows for column in row}
         if metric not in known:  # a column that only this algorithm leaves empty is no mistake
             raise ConfigError(unknown("metric", metric, known))
-        series = [
-            {row["round"]: row[metric] for row in record.rows if row.get(metric) is not None}
-            for record in self.records_of(label, **point)
-        ]
-        common = sorted(set.intersection(*(set(s) for s in series)))
+        records = self.records_of(label, **point)
+        kept = [[row for row in r.rows if row.get(metric) is not None] for r in records]
+        series = [{row["round"]: row[metric] for row in rows} for rows in kept]
+        common = sorted(set.intersection(*map(set, series)))
         return np.array(common), np.array([[s[t] for t in common] for s in series])
 
     def plan(
@@ -418,11 +410,11 @@ class Run(NamedTuple):
         for change in changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
         files: dict[str, Content] = {
-            f"{of}.csv": partial(write_csv, self.rows(of), self.columns(of))
-            for of in ("metrics", "clients")
+            "metrics.csv": partial(write_csv, self.rows(), self.columns()),
+            "clients.csv": partial(write_csv, self.rows("clients"), self.columns("clients")),
+            "summary.md": f"{summary}\n".encode(),
+            "summary.csv": partial(write_csv, rows, list(rows[0])),
         }
-        files["summary.md"] = f"{summary}\n".encode()
-        files["summary.csv"] = partial(write_csv, rows, list(rows[0]))
         for name, content in files.items():
             write_atomically(directory / name, content)
 
@@ -509,9 +501,8 @@ def heading(run: Run) -> str:
         (rounds,) = evaluated
         over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
     what = "Test accuracy in %" if scale == facts.PERCENT else "Test loss"
-    return f"{what}, over {over}; (clients): mean over clients" + (
-        f"; ± sd, n − 1, over {seeds} seeds" if seeds > 1 else ""
-    )
+    spread = f"; ± sd, n − 1, over {seeds} seeds" if seeds > 1 else ""
+    return f"{what}, over {over}; (clients): mean over clients{spread}"
 
 
 def note_on_scales(loaded: LoadedExperiment) -> str:

@@ -102,9 +102,8 @@ def hold_directory(directory: Path) -> Iterator[None]:
                 break
             time.sleep(0.1)
         else:
-            raise FedrefError(
-                f"{directory}: {owner_of(folder)} writes here; wait for it, or use another --out"
-            )
+            hint = "wait for it, or use another --out"
+            raise FedrefError(f"{directory}: {owner_of(folder)} writes here; {hint}")
         yield
     finally:
         if fcntl and folder in HELD:
@@ -178,9 +177,8 @@ def require_run(directory: Path) -> None:
         own = any(os.path.samestat(place, os.fstat(folder)) for folder in held)
         wrong = [] if own else ["is another folder than at the start"]
     if wrong:
-        raise ResumableError(
-            f"{directory}: {wrong[0]}; expected the run's folder in its place until the run ends"
-        )
+        expected = "the run's folder in its place until the run ends"
+        raise ResumableError(f"{directory}: {wrong[0]}; expected {expected}")
 
 
 # ---- beginning -----------------------------------------------------------------------------------
@@ -208,18 +206,16 @@ def is_begun(experiment: Experiment, out: Path) -> bool:
     """Return whether a folder holds this run; refuse another's work, and files that no run has written."""
     foreign = [name for name in WRITTEN if os.path.lexists(out / name)]
     if foreign and not (out / MARK).exists():
-        raise FedrefError(
-            f"{out}: holds {foreign[0]}, which fedref did not write; expected another --out"
-        )
+        wrong = f"holds {foreign[0]}, which fedref did not write"
+        raise FedrefError(f"{out}: {wrong}; expected another --out")
     path, text = out / "config.toml", config.toml_text(experiment)
     begun = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     saved = any(any((out / name).glob("*.ckpt")) for name in ("checkpoints", "parameters"))
     if begun not in ("", text) and saved:
         others = [line for line in text.splitlines() if line not in begun.splitlines()]
-        raise FedrefError(
-            f"{out} already holds a run: `fedref resume {out}`, or another --out "
-            f"(that run has not {', '.join(others[:1]) or 'the same values'})"
-        )
+        hint = f"`fedref resume {out}`, or another --out"
+        why = f"that run has not {', '.join(others[:1]) or 'the same values'}"
+        raise FedrefError(f"{out} already holds a run: {hint} ({why})")
     return begun == text
 
 

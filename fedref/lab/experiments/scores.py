@@ -55,18 +55,16 @@ class ScoreFile(Sequence[Scores]):
         kind = block_of(self.stored.clients)
         blocks = np.fromfile(self.path, kind, 1, offset=i * kind.itemsize)
         if not len(blocks):
-            raise DataError(
-                f"{self.path}: ends before evaluation {i + 1} of {len(self)}, expected all"
-            )
+            what = f"ends before evaluation {i + 1} of {len(self)}"
+            raise DataError(f"{self.path}: {what}, expected all")
         return blocks[0]
 
     def add(self, scores: Scores) -> "ScoreFile":
         """Write the scores of one more evaluation behind those that count; return the file with them."""
         block = np.array(tuple(scores), block_of(len(scores.n_test))).tobytes()
         with WRITING:
-            descriptor = os.open(
-                self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666
-            )
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(self.path, flags, 0o666)
             with open(descriptor, "wb") as file:
                 file.truncate(len(self) * len(block))
                 file.seek(0, os.SEEK_END)
@@ -90,9 +88,8 @@ class ScoreFile(Sequence[Scores]):
                 f"{self.path}: cannot be read ({error.strerror}), expected the unit's scores"
             ) from error
         if digest != self.stored.digest:
-            raise DataError(
-                f"{self.path}: is damaged (its SHA-256 is not the one it was written with)"
-            )
+            why = "its SHA-256 is not the one it was written with"
+            raise DataError(f"{self.path}: is damaged ({why})")
         return self
 
 

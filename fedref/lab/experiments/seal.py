@@ -108,9 +108,7 @@ def numeric_rooms() -> dict[str, str]:
 
 def hash_code(paths: Iterable[Path]) -> str:
     """Return the SHA-256 of modules without comments, docstrings and layout; of other files, of bytes."""
-    code = [
-        ast.unparse(parse(path)) if path.suffix == ".py" else path.read_bytes() for path in paths
-    ]
+    code = [ast.unparse(parse(x)) if x.suffix == ".py" else x.read_bytes() for x in paths]
     return sha256(repr(code).replace("'", '"').encode()).hexdigest()  # Python 3.11 quotes otherwise
 
 
@@ -179,13 +177,11 @@ def check_seal(
         if was == is_now or text in noted:
             continue
         if key == DATA or not changed_code:
-            go_on = (
-                f", or `fedref resume --changed-code {directory}` to go on" if key != DATA else ""
-            )
-            raise DataError(
-                f"{directory}: {key} changed after {unit.name} began; expected the same, or "
-                f"`fedref run {directory}/config.toml` anew{go_on}"
-            )
+            expected = f"the same, or `fedref run {directory}/config.toml` anew"
+            if key != DATA:
+                expected += f", or `fedref resume --changed-code {directory}` to go on"
+            what = f"{key} changed after {unit.name} began"
+            raise DataError(f"{directory}: {what}; expected {expected}")
         write_environment(directory, {**read_environment(directory), "changed": [*noted, text]})
 
 

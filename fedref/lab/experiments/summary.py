@@ -78,9 +78,8 @@ class Summary(list[Row]):
             title, scale = title.replace("MB", "kB"), 1e-3
         elif self.long:
             title += " (%)" if scale == PERCENT else ""
-            title += (
-                " ± sd, n − 1" if any(isfinite(row.get(f"{name}_sd", nan)) for row in self) else ""
-            )
+            spread = any(isfinite(row.get(f"{name}_sd", nan)) for row in self)
+            title += " ± sd, n − 1" if spread else ""
         form = f"#.{self.digits + 2}g" if scale == 1 else f".{self.digits}f"
         cells, means = list[str](), []
         for row in self:
@@ -89,20 +88,16 @@ class Summary(list[Row]):
             point = f".{len(mean.partition('.')[2])}f" if isfinite(row[name]) else form
             cells.append(mean + (f" ± {sd:{form if 'e' in mean else point}}" if sd == sd else ""))
         if self.best and np.isfinite(means).any():
-            lower = (
-                "loss" in f"{name} {self.score.column if scale != PERCENT else ''}"
-                or name in self.sent
-            )
+            loss = "loss" in name or (scale != PERCENT and "loss" in self.score.column)
+            lower = loss or name in self.sent
             best = np.nanmin(means) if lower else np.nanmax(means)
             cells = [bold.format(x) if m == best else x for m, x in zip(means, cells)]
         return [title, *cells]
 
     def cells(self, bold: str = "**{}**") -> list[list[str]]:
         """Return the table as text, the header first."""
-        titles = [
-            row["title"] + (f" ({row['status']})" if row["status"] != "done" else "")
-            for row in self
-        ]
+        ends = ("" if row["status"] == "done" else f" ({row['status']})" for row in self)
+        titles = [row["title"] + end for row, end in zip(self, ends)]
         columns = (self.column(name, bold) for name in self.columns)
         return [*map(list, zip(["algorithm", *titles], *columns))]
 
@@ -151,9 +146,8 @@ class Difference(NamedTuple):
     def __repr__(self) -> str:
         """Return a line: "apfl − fedavg, final test accuracy: +3.21 ± 0.54 points (...)"."""
         form, unit = ("+.2f", " points") if self.scale == PERCENT else ("+.4g", "")
-        margin = (
-            f" ± {self.scale * self.margin:{form.lstrip('+')}}" if isfinite(self.margin) else ""
-        )
+        size = f"{self.scale * self.margin:{form.lstrip('+')}}"
+        margin = f" ± {size}" if isfinite(self.margin) else ""
         how = f"t at 95 %, paired over {len(self.seeds)} seeds" if margin else "one seed: no margin"
         return f"{self.what}: {self.scale * self.mean:{form}}{margin}{unit} ({how})"
 

@@ -32,10 +32,8 @@ UNFIT = "padding_idx", "scale_grad_by_freq", "sparse", "max_norm"
 def is_module(thing: Any) -> bool:
     """Return whether a thing is a torch.nn.Module, the class or an object; torch stays unimported."""
     torch: Any = sys.modules.get("torch")
-    return torch is not None and (
-        isinstance(thing, torch.nn.Module)
-        or (inspect.isclass(thing) and issubclass(thing, torch.nn.Module))
-    )
+    cls = thing if inspect.isclass(thing) else type(thing)
+    return torch is not None and issubclass(cls, torch.nn.Module)
 
 
 @cache

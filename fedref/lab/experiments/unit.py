@@ -75,11 +75,9 @@ class Unit(NamedTuple):
     @property
     def columns(self) -> Row:
         """The columns of the tables that say which unit a row belongs to; a list becomes text."""
-        simple = (bool, int, float, str)
-        point = {
-            f"sweep.{k}": v if isinstance(v, simple) else str(v) for k, v in self.point.items()
-        }
-        return {"algorithm": self.label, **point, "seed": self.seed}
+        point = {f"sweep.{key}": value for key, value in self.point.items()}
+        texts = {k: str(x) for k, x in point.items() if not isinstance(x, bool | int | float | str)}
+        return {"algorithm": self.label, **point, **texts, "seed": self.seed}
 
     def rounds_done(self, record: "Record") -> int:
         """Return how many rounds are done, the start included; all of them if the unit has ended."""
@@ -284,9 +282,8 @@ def evaluate_round(
     train = experiment.eval_train or algorithm.watches_loss
     plan = experiment.plan_of(federation.clients)
     how: dict[str, Any] = {"seed": unit.seed, "dtype": dtype}
-    scores = engine.evaluate(
-        algorithm, model, state, federation, plan, round=t, train=train, test=due, **how
-    )
+    given = algorithm, model, state, federation, plan
+    scores = engine.evaluate(*given, round=t, train=train, test=due, **how)
     row: Row = {}
     for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
         row |= mean_columns(name, getattr(scores, name), getattr(scores, n))

@@ -130,9 +130,8 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
         federation = read_part(part)
         if isinstance(request, str):
             return checkpoint.dumps(facts_of(federation))
-        return checkpoint.dumps(
-            run_single_threaded(do_work, request, federation, experiment, folder)
-        )
+        done = run_single_threaded(do_work, request, federation, experiment, folder)
+        return checkpoint.dumps(done)
     except MessageError as error:
         return checkpoint.dumps(f"refuses: {error}")
     except Exception as error:
@@ -159,9 +158,8 @@ def do_work(request: Any, federation: Federation, experiment: Experiment, folder
     size = max(model.d, len(source.y) * len(labels))
     messages.require(size <= messages.MOST_NUMBERS, "a model too large")
     w = np.zeros(model.d, dtype)
-    messages.check(
-        request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w
-    )
+    like_sent = algorithm.download(algorithm.initial(model, w))
+    messages.check(request.sent, like_sent, "what it sends", w)
     y = known_labels(source.y, labels, model, source.name)
     federation = replace(federation, source=replace(source, y=y))
     folder = folder / f"{request.run}/{unit.number}"

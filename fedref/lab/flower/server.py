@@ -201,27 +201,23 @@ class UnitOverNodes:
     ) -> Scores:  # fmt: skip
         """Evaluate all clients, each on its node; a client without an answer has no rows."""
         facts_of, requests = self.nodes.facts, {}
-        sent = algorithm.download(state.server)
+        sent, train = algorithm.download(state.server), bool(train)
+        head = self.head._replace(round=round, sent=sent, work=train)
         for node, facts in facts_of.items():
             rounds = [state.clients.get(k, -1) for k in facts.sizes[0].tolist()]
             clients = np.array([facts.sizes[0], rounds])
-            requests[node] = self.head._replace(
-                round=round, sent=sent, work=bool(train), clients=clients
-            )
+            requests[node] = head._replace(clients=clients)
 
         def read(node: int, answer: Any) -> Array:
             K = len(facts_of[node].sizes[0])
-            messages.check(
-                answer, Like(float, (3, K), [[0], [-inf], [-inf]], [[1], [inf], [inf]]), "scores"
-            )
+            like = Like(float, (3, K), [[0], [-inf], [-inf]], [[1], [inf], [inf]])
+            messages.check(answer, like, "scores")
             return np.asarray(answer)
 
         where = f"{self.unit.name}, evaluation after round {round}"
         answers = self.nodes.exchange(requests, read, where)
-        return join_scores(
-            [(facts_of[node].sizes, scores) for node, scores in answers.items()],
-            federation.clients, bool(train),
-        )  # fmt: skip
+        known = [(facts_of[node].sizes, scores) for node, scores in answers.items()]
+        return join_scores(known, federation.clients, train)
 
 
 def example_of(algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData) -> ClientResult:
@@ -305,9 +301,8 @@ def serve(
         def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
             if not loaded.model.labels:
                 raise ConfigError("models of real targets are not run over Flower")
-            messages.require(
-                loaded.model.d <= messages.MOST_NUMBERS, "the model has too many parameters"
-            )
+            fits = loaded.model.d <= messages.MOST_NUMBERS
+            messages.require(fits, "the model has too many parameters")
             over = UnitOverNodes(nodes, unit, head._replace(unit=unit.number))
             return Engine(over.round, over.evaluate)
 

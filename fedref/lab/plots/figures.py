@@ -78,14 +78,13 @@ def looks_of(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     grid = len(pairs) == len(labels) * len(variants)
     grid = grid and 1 < len(labels) <= len(style.MARKERS) and 1 < len(variants) <= len(style.LINES)
     places = ((labels.index(a), variants.index(v)) for a, v in pairs)
-    return [
-        {
-            "color": style.COLOURS[a % len(style.COLOURS)],
-            "linestyle": style.LINES[v % len(style.LINES)],
-            "marker": style.MARKERS[a % len(style.MARKERS)],
-        }
-        for a, v in (places if grid else ((i, i) for i in range(len(pairs))))
-    ]
+    colours, lines, markers = style.COLOURS, style.LINES, style.MARKERS
+
+    def look(a: int, v: int) -> dict[str, Any]:
+        shape = {"linestyle": lines[v % len(lines)], "marker": markers[a % len(markers)]}
+        return {"color": colours[a % len(colours)], **shape}
+
+    return [look(a, v) for a, v in (places if grid else ((i, i) for i in range(len(pairs))))]
 
 
 def column_of(name: str, table: Table, known: Mapping[str, Column] = COLUMNS) -> Column:
@@ -100,9 +99,8 @@ def column_of(name: str, table: Table, known: Mapping[str, Column] = COLUMNS) ->
             alias for alias, one in COLUMNS.items() if one.parts and available.issuperset(one.parts)
         }
         if key in COLUMNS:
-            raise ConfigError(
-                f"there are no values of {name} here: known are {', '.join(sorted(available))}"
-            )
+            known_here = ", ".join(sorted(available))
+            raise ConfigError(f"there are no values of {name} here: known are {known_here}")
         raise ConfigError(unknown("metric", name, available))
     return column
 
@@ -292,9 +290,7 @@ def star(colour: str, filled: bool) -> dict[str, Any]:
 def signs(drawn: Sequence[Series]) -> list[Artist]:
     """Return the handles of the legend: a line for each series, then the other signs."""
 
-    handles: list[Artist] = [
-        style.sign(style.wrap_label(series.title), **series.look) for series in drawn
-    ]
+    handles: list[Artist] = [style.sign(style.wrap_label(s.title), **s.look) for s in drawn]
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
         handles.append(style.sign("importance renewed", **star("black", True)))
@@ -363,25 +359,21 @@ def clients(table: Table, metrics: str | Sequence[str] | None = None, *, title: 
         x = column.scale * np.concatenate(ends)
         values.append(x[np.isfinite(x)].clip(-LARGEST, LARGEST))
     percent = column.scale == PERCENT
-    edges = (
-        np.arange(-2.5, 103, 5) if percent else np.histogram_bin_edges(np.concatenate(values), 20)
-    )
+    every = np.concatenate(values)
+    edges = np.arange(-2.5, 103, 5) if percent else np.histogram_bin_edges(every, 20)
     across = min(len(drawn), 4 if len(drawn) > 6 else 3)
     rows = -(-len(drawn) // across)
     with context(style.STYLE):
-        figure, panels = style.frame(
-            (rows, across), (2.4, 1.9 if rows > 1 else 2.5), title, share=True
-        )
+        size = (2.4, 1.9 if rows > 1 else 2.5)
+        figure, panels = style.frame((rows, across), size, title, share=True)
         for axes, series, x in zip(panels, drawn, values):
             shares = np.full(len(x), 100 / max(len(x), 1))
             face = style.BARS[0]["facecolor"]
             axes.hist(x, list(edges), weights=shares, color=face, edgecolor="black", linewidth=0.7)
             axes.axvline(x.mean(), color="black", linestyle=(0, (4, 2)), linewidth=1.2)
             form = ".1f" if percent else ".3g"
-            axes.set_title(
-                f"{series.name}\nmean {x.mean():{form}}, sd, n − 1: {x.std(ddof=len(x) > 1):{form}}",
-                fontsize=9,
-            )
+            spread = f"sd, n − 1: {x.std(ddof=len(x) > 1):{form}}"
+            axes.set_title(f"{series.name}\nmean {x.mean():{form}}, {spread}", fontsize=9)
             axes.grid(visible=False, axis="x")
         for axes in panels[len(drawn) - across : len(drawn)]:
             axes.tick_params(labelbottom=True)  # panels with no other panel below them

@@ -48,9 +48,8 @@ def join_columns(name: str, tables: Iterable[Table]) -> Array:
     """Return a column of several tables as one; where one lacks it, its cells are empty."""
     parts = [table.get(name, np.full(len(table["title"]), np.nan)) for table in tables]
     if len({part.dtype.kind == "U" for part in parts}) > 1:  # texts here, numbers or nothing there
-        return columns_of({name: None if x != x else x} for part in parts for x in part.tolist())[
-            name
-        ]
+        cells = [None if x != x else x for part in parts for x in part.tolist()]
+        return columns_of({name: cell} for cell in cells)[name]
     return np.concatenate(parts)
 
 

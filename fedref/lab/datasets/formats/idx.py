@@ -150,7 +150,6 @@ def find_labels(alphabet: str, classes: str | None) -> range:
     first, _, last = ends.partition("-")
     labels = range(alphabet.find(first), alphabet.find(last) + 1)
     if not (len(first) == len(last) == 1 and labels and {first, last} <= {*alphabet}):
-        raise ConfigError(
-            f"emnist: classes is {classes!r}, expected some of {alphabet}, such as a-j"
-        )
+        expected = f"some of {alphabet}, such as a-j"
+        raise ConfigError(f"emnist: classes is {classes!r}, expected {expected}")
     return labels

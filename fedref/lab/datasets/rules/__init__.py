@@ -87,16 +87,14 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
 def with_validation(federation: Federation, share: float, seed: int) -> Federation:
     """Return a federation in which round(share·n) training rows of each client are for validation."""
     if federation.validation is not None:
-        raise ConfigError(
-            f"{federation.source.name} has validation rows; expected no split.validation"
-        )
+        name = federation.source.name
+        raise ConfigError(f"{name} has validation rows; expected no split.validation")
     rng = np.random.default_rng([seed, int.from_bytes(b"validation")])
     sizes = federation.train.sizes
     rest = sizes - np.round(share * sizes).astype(np.int64)
     train, validation = partition.draw_rows(federation.train, np.where(rest, rest, sizes), rng)
     if not len(validation.rows):
-        raise ConfigError(
-            f"split.validation is {share:g}: no client has enough training rows for it"
-        )
+        few = "no client has enough training rows for it"
+        raise ConfigError(f"split.validation is {share:g}: {few}")
     parameters = MappingProxyType({**federation.parameters, "validation": share})
     return replace(federation, train=train, validation=validation, parameters=parameters)

@@ -46,9 +46,8 @@ class Natural(Rule):
         large = whole.sizes >= self.min_rows
         kept, never = (np.flatnonzero(large & ((train.sizes > 0) == has)) for has in (True, False))
         if not kept.size:
-            raise ConfigError(
-                f"no client of {source.name} has {self.min_rows} rows and a training row"
-            )
+            least = f"{self.min_rows} rows and a training row"
+            raise ConfigError(f"no client of {source.name} has {least}")
         known = source.client_names or [*map(str, range(len(whole.sizes)))]
         names, others = (tuple(known[k] for k in some.tolist()) for some in (kept, never))
         unseen = test.subset(never) if never.size else None
