@@ -1,11 +1,11 @@
 """A command is a function: its signature is the command line, and its docstring is the help.
 
 Positional parameters are arguments, keyword parameters are options, and a bool is a switch. A line
-`name : meaning` explains a parameter; the first paragraph is the description, and what follows the line of
-the first other heading ("examples", "columns", ...) stands below the options, unchanged. A parameter whose
-default is a dataclass has an option for each field. `settings` of a function names further options by
-group; `below` is a function that returns more text for the end. A command without a function is a group:
-its text is its module's docstring, and a list of the commands below it.
+`name : meaning` explains a parameter, and may begin with the FORM of its value; the first paragraph is the
+description, and what follows the line of the first other heading ("examples", "columns", ...) stands below
+the options, unchanged. A parameter whose default is a dataclass has an option for each field. `settings` of
+a function names further options by group; `below` is a function that returns more text for the end. A
+command without a function is a group: its text is its module's docstring, and a list of those below it.
 """
 
 import argparse
@@ -25,31 +25,27 @@ from fedref.boundary.values import Entry, literal, schema, with_dashes
 HELP_WIDTH = 100
 
 #: What a parameter means in all commands that have it; a command's docstring may say something else.
-COMMON = {
-    "data_dir": "the folder of data sets, as DIR/NAME/... (default: that of the environment variable "
-    "FEDREF_DATA)",
-    "set": "KEY=VALUE, as split.users=10; may be given several times",
-}
-#: What stands for a value in the help, by the parameter's name or its type.
-FORMS: Mapping[Any, str] = {
-    "out": "PATH", "data_dir": "DIR", "directory": "DIR", "directories": "DIR", "folder": "DIR",
-    "set": "KEY=VALUE", "timeout": "S", "checkpoint_every": "S",
-    "seeds": "A:B|A,B,...", "html": "DIR", "data": "NAME", "split": "RULE", "model": "NAME",
-    "what": "ALGORITHM|FILE.toml", "reports": "NAME", "only": "TAG",
-    "metric": "NAME[,NAME...]", "against": "NAME", "title": "TEXT", "experiment": "FILE.toml",
-    "backend": "MODULE[:BACKEND]",
-    int: "N", float: "X", str: "X", Path: "FILE",
-}  # fmt: skip
+COMMON = {"data_dir": "DIR, the folder of data sets, DIR/NAME/... (default: that of FEDREF_DATA)"}
+#: A meaning may begin with the form of a value, in capitals: "KEY=VALUE, any value".
+FORM = re.compile(r"(?:([A-Z](?![a-z])\S*), )?(.*)")
+#: What stands for a value in the help else, by its type; of others the name does.
+FORMS: Mapping[Any, str] = {int: "N", float: "X", Path: "PATH"}
 #: Options that have a short form, too.
 SHORT = {"out": ["-o"], "quiet": ["-q"]}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviated options, and whose errors look like fedref's others."""
+    """A parser with a function's docstring as its help, whose errors look like fedref's others."""
 
-    def __init__(self, prog: str) -> None:
-        how = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, allow_abbrev=False, formatter_class=how)
+    def __init__(self, prog: str, function: Any) -> None:
+        about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+        further = re.split(r"^(?=[a-z][\w ,()]*\n  )", rest, maxsplit=1, flags=re.M)[1:]
+        more = [*further, getattr(function, "below", str)()]
+        super().__init__(
+            prog, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+            description=fill(" ".join(about.split()), HELP_WIDTH),
+            epilog="\n\n".join(text.rstrip() for text in more if text) or None,
+        )  # fmt: skip
         # argparse takes -1 for a value, but -1e-3 for an option
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf|nan)")
 
@@ -77,14 +73,14 @@ class Parser(argparse.ArgumentParser):
 def key_of(name: str, of_a_run: bool) -> str:
     """Return the key of --set that an unknown option stands for: "split.users" for "users", or ""."""
     from fedref.lab.datasets.rules import RULES
-    from fedref.lab.experiments.config import TABLES, setting_entries
+    from fedref.lab.experiments.config import setting_entries
 
     field = name.replace("-", "_")
     if of_a_run and field in setting_entries():
         return name
     if any(hasattr(rule, field) for rule in RULES.values()):
         return f"split.{name}"
-    return name if name.partition(".")[0] in TABLES and "." in name else ""
+    return name if "." in name else ""
 
 
 # ---- the words of a command line -----------------------------------------------------------------
@@ -121,8 +117,7 @@ def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -
 
 def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Callable[[], Any]:
     """Return the call of a function with the arguments that these words give."""
-    parser, bundles = Parser(prog), dict[str, Any]()
-    describe(parser, function)
+    parser, bundles = Parser(prog, function), dict[str, Any]()
     parameters = inspect.signature(function).parameters
     for name, entry in schema(function).items():
         if is_dataclass(entry.default):
@@ -132,7 +127,7 @@ def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Ca
     for title, settings in getattr(function, "settings", {}).items():
         group = parser.add_argument_group(title)
         for entry in settings:  # as text: its algorithm checks it
-            text = Entry(entry.name, str, None, meaning=entry.describe())
+            text = Entry(entry.name, str, None, meaning=f"X, {entry.describe()}")
             add_parameter(group, text, inspect.Parameter.KEYWORD_ONLY)
     values = vars(parser.parse_args(words))
     for name, cls in bundles.items():
@@ -141,34 +136,23 @@ def call_of(function: Callable[..., Any], prog: str, words: Sequence[str]) -> Ca
     return partial(function, *(x for name in first for x in values.pop(name)), **values)
 
 
-def describe(parser: Parser, function: Callable[..., Any]) -> None:
-    """Set what stands above and below a parser's options: the function's docstring."""
-    about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
-    parser.description = fill(" ".join(about.split()), HELP_WIDTH)
-    further = re.split(r"^(?=[a-z][\w ,()]*\n  )", rest, maxsplit=1, flags=re.M)
-    more = function.below() if hasattr(function, "below") else ""
-    parser.epilog = "\n\n".join(filter(None, [*(t.rstrip() for t in further[1:]), more])) or None
-
-
 def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
     """Add one parameter to a parser, or to a group of one."""
-    meaning = entry.meaning or COMMON.get(entry.name, "")
-    meaning += f" [{', '.join(entry.words)}]" if entry.words else ""
-    text = entry._replace(meaning=meaning).describe()
-    how: dict[str, Any] = {"help": text.replace("%", "%%")}
+    form, text = FORM.findall(entry.meaning or COMMON.get(entry.name, ""))[0]
+    text += f" [{', '.join(entry.words)}]" if entry.words else ""
+    how: dict[str, Any] = {"help": entry._replace(meaning=text).describe().replace("%", "%%")}
     options = [*SHORT.get(entry.name, ()), f"--{with_dashes(entry.name)}"]
     if entry.kind is bool:
         parser.add_argument(*options, action="store_true", **how)
         return
     is_option = kind is inspect.Parameter.KEYWORD_ONLY
     one = entry._replace(name=options[-1] if is_option else entry.name, many=False)
-    how |= {"metavar": FORMS.get(entry.name) or FORMS[entry.kind], "default": argparse.SUPPRESS}
-    how |= {"type": lambda word: one.check(one.parse(word))}
-    if is_option:
-        several = (
-            {"nargs": "+", "action": "extend"} if entry.name == "only" else {"action": "append"}
-        )
-        how |= {"required": entry.default is MISSING, **(several if entry.many else {})}
+    how |= {"metavar": form or FORMS.get(entry.kind, entry.name.upper())}
+    how |= {"default": argparse.SUPPRESS, "type": lambda word: one.check(one.parse(word))}
+    if is_option and entry.many:
+        how |= {"nargs": "+" if entry.name == "only" else 1, "action": "extend"}
+    elif is_option:
+        how["required"] = entry.default is MISSING
     elif kind is inspect.Parameter.VAR_POSITIONAL:
         how |= {"nargs": "*", "default": []}
     elif entry.default is not MISSING:

@@ -80,7 +80,7 @@ def show(
         or a split manifest, which is checked with the data it was made from
     split : split rule (default: the data set's own; see `fedref data rules`)
     seed : seed of the split (default: 0)
-    set : any value of the data or the split, e.g. split.users=10
+    set : KEY=VALUE, any value of the data or the split, e.g. split.users=10; several times
     out : picture to write, .png, .svg or .pdf
     """
     if sources.parse_name(name) is None and manifest.is_manifest(Path(name)):
@@ -144,7 +144,7 @@ def split(
     rule : split rule (see `fedref data rules`)
     data : a data set (see `fedref data list`), a file or a folder
     seed : seed of the split (default: 0)
-    set : any value of the data or the split, e.g. split.users=10
+    set : KEY=VALUE, any value of the data or the split, e.g. split.users=10; several times
     out : manifest to write, FILE.json
     overwrite : replace the file if it exists
     """

@@ -31,7 +31,7 @@ def plot(
     others : against a swept key: which values of the other swept keys, the best, or the mean over all
     best : only the point of the sweep that validation rows choose, which is printed with its test value
     title : title above the picture
-    out : FILE.png, .svg or .pdf (default DIR/KIND.png)
+    out : the file, .png, .svg or .pdf (default DIR/KIND.png)
 
     examples
       fedref plot DIR                                   training loss and test accuracy, per round

@@ -81,12 +81,12 @@ def run(
     A run prints a table and writes a run directory: config.toml, split.json, metrics.csv, clients.csv,
     summary.csv, curves.png.
 
-    what : algorithms, or a TOML file, or both; all: every algorithm
+    what : ALGORITHM|FILE.toml, algorithms, or a TOML file, or both; all: every algorithm
     data : data set (see `fedref data list`), or a path to your own (see `fedref data --help`)
     split : split rule (see `fedref data rules`), or a manifest.json
     model : logistic, binary-logistic, svm, mlp, cnn, lstm, or MODULE:NAME (a torch.nn.Module, too)
     seeds : one seed, or several: 0:3 is 0, 1, 2
-    set : any value, e.g. split.users=10; the keys are below
+    set : KEY=VALUE, any value, e.g. split.users=10; the keys are below; may be given several times
     out : run directory (default runs/TIME-NAME); a run that was begun there goes on
     print_config : print the experiment with every value, as a file to copy and edit, and do no more
     help_columns : explain the columns of the table and of the files, and do no more

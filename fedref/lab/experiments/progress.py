@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -59,11 +59,15 @@ class Status:
     """How far a run is, as a line."""
 
     def __init__(self, experiment: Experiment) -> None:
-        self.total = sum(unit.experiment.rounds + 1 for unit in units(experiment))
-        self.phase, self.newest = "starting", experiment.name
+        self.experiment, self.phase, self.newest = experiment, "starting", experiment.name
         self.done: dict[int, int] = {}
         self.earlier = 0  # rounds that say nothing about the speed
         self.began: float | None = None
+
+    @cached_property
+    def total(self) -> int:
+        """All rounds; not counted before the sweep was checked, which may be wrong or too large."""
+        return sum(unit.experiment.rounds + 1 for unit in units(self.experiment))
 
     def count(self, rounds: Mapping[int, int]) -> None:
         if self.began is None and rounds:
