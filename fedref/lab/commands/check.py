@@ -28,7 +28,7 @@ def check(
     every equation with the specification or with the complex step of its own objective, and every
     algorithm's rounds with the specification's: one by one, stacked, on threads, in float32.
 
-    only : run only the proofs of these tags; part of a tag selects all that contain it (any case)
+    only : TAG, run only the proofs of these tags; part of a tag selects all that contain it (any case)
     seed : seed of the random cases
     json : one JSON document instead of the table
     plot : also draw error against step size: FILE.png, .svg or .pdf

@@ -37,7 +37,7 @@ def conformance(
 
     backend : your backend (a module or FILE.py), or one of fedref's own, listed below
     list : list the cases, and the known mistakes that each catches; no backend is needed
-    only : the case of this name, or else all cases with this text in their tag, call, algorithm or name
+    only : TAG, the case of this name, or else all cases with this text in their tag, call, algorithm or name
     quick : a few cases alone, which catch 97 % of each function's known mistakes
     dtype : dtype of all arrays
     unit : what products are rounded to where that is coarser: tf32, float16, bfloat16, a number such as

@@ -13,6 +13,7 @@ declares it, and nowhere else: `fedref.boundary.values.schema` reads them, for k
 
 import inspect
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -358,7 +359,9 @@ def complete(table: dict[str, Any]) -> Experiment:
     algorithms = {label: make_algorithm(label, one) for label, one in table["algorithms"].items()}
     usual: dict[str, Any] = {} if EXCLUSIVE.keys() & table else {"steps": 10}
     tables = named_tables(table)
-    usual["name"] = names.default_run_name(tables["data"]["name"])
+    name = tables["data"]["name"]  # of a data set, a file or a function, which is the run's, too
+    word = "data" if is_in_memory(name) else names.importable_name(name).rpartition(":")[2]
+    usual["name"] = Path(os.path.abspath(word)).stem or "data"
     return build(Experiment, {**usual, **table, **tables, "algorithms": algorithms}, "")
 
 
@@ -567,10 +570,10 @@ def at_point(experiment: Experiment, point: Table) -> Experiment:
         return experiment_of(point.items(), on=replace(experiment, sweep={}))
 
 
-def depends_on(label: str, algorithm: AnyAlgorithm, key: str, labels: Iterable[str]) -> bool:
-    """Return whether an algorithm depends on a swept key. labels : those of all algorithms."""
-    where = key.rpartition(".")[0]
-    if key.startswith("algorithms.") or where in labels:
-        return where in (label, f"algorithms.{label}")
-    known = schema(Experiment).keys() | used_entries(type(algorithm))
-    return "." in key or key.replace("-", "_") in known
+def labels_with(experiment: Experiment, key: str) -> set[str]:
+    """Return the labels of the algorithms that depend on a swept key."""
+    path, tree = path_of(key), tree_of(experiment)
+    if path in schema(Experiment) or path.partition(".")[0] in NAME_KEYS:
+        return {*tree["algorithms"]}
+    having = tables_with(path, tree)
+    return {k for k, one in tree["algorithms"].items() if any(one is table for table in having)}

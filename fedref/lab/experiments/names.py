@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass, make_dataclass
 from importlib.metadata import entry_points
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -157,9 +156,3 @@ def can_be_imported(thing: Any, name: str) -> bool:
         found = getattr(found, word, None)
     same = any(found is x for x in (thing, type(thing), getattr(thing, "generator", None) or thing))
     return module != "__main__" and same
-
-
-def default_run_name(data: Any) -> str:
-    """Return the default name of an experiment on these data: that of the data set, file or function."""
-    name = "data" if is_in_memory(data) else importable_name(data).rpartition(":")[2]
-    return Path(os.path.abspath(name)).stem or "data"

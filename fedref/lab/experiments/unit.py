@@ -87,13 +87,14 @@ class Unit(NamedTuple):
 def units(experiment: Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
     by_file: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
+    labels: dict[str, set[str]] = {}
     for point in config.sweep_points(experiment):
         one = config.at_point(experiment, point)
+        labels = labels or {key: config.labels_with(one, key) for key in point}
         for seed, (label, algorithm) in itertools.product(one.seeds, one.algorithms.items()):
             single = replace(one, name="unit", seeds=(seed,), algorithms={label: algorithm})
             digest = config.stamp(single)[:12]
-            depends = partial(config.depends_on, label, algorithm, labels=one.algorithms)
-            used = {key: value for key, value in point.items() if depends(key)}
+            used = {key: value for key, value in point.items() if label in labels[key]}
             file = f"{label}-seed{seed}-{digest}.ckpt"
             by_file.setdefault(file, Unit(len(by_file), single, used, file))
     return list(by_file.values())

@@ -152,6 +152,8 @@ def test_a_sweep_of_one_algorithm_leaves_the_others_alone():
         "feddyn",
         "per-fedavg (per-fedavg.alpha=0.2)",
     ]
+    made = experiment({"algorithms": {"a_b": "fedprox", "c": "fedavg"}}, ("sweep.a_b.mu", [0, 1]))
+    assert [unit.title for unit in units(made)] == ["a_b (a-b.mu=0)", "c", "a_b (a-b.mu=1)"]
     with pytest.raises(ConfigError, match="unknown table or algorithm of this run 'apfl'"):
         config.compose(["feddyn"], [("apfl.mu", 1)])
 
