@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import inf
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ KINDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a finite number",
+    Real: "a number",  # whole or not, as it is given
     str: "a string",
     Path: "a path",
     Mapping: "a table",
@@ -122,8 +124,8 @@ def convert(kind: Any, value: Any) -> Any:
         return value if isinstance(value, bool) and kind is bool else None
     if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
-    if kind is float:
-        return float(value)
+    if kind in (float, Real):
+        return float(value) if kind is float else value
     return int(value) if abs(value) < LARGEST and value == int(value) else None
 
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, get_type_hints
 
@@ -54,14 +55,6 @@ class Generated(Algorithm[Any, Any, Any, Any]):
     adapt: ClassVar[Any] = None
     personalised: ClassVar[bool] = True
     usual_bounds: ClassVar[Any] = ()
-    _numbers: ClassVar[tuple[str, ...]] = ()  # settings whose default is a whole number
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self._numbers:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"{name} is {quote(value)}, expected a number")
 
     def __reduce__(self) -> Any:
         return make_algorithm, (self.generator, values_of(self))
@@ -126,12 +119,11 @@ def make_class(function: Any, adapt: Any, roles: Any, drop: Any) -> type[Any]:
         if not isinstance(p.default, int | float | str | tuple | list | None):
             expected = "expected a number, a text or a list"
             raise ConfigError(f"{shown}: {name} is {quote(p.default)}, {expected}")
-        kind = type(p.default) if isinstance(p.default, bool | float | str) else Any
+        kind = {bool: bool, int: Real, float: float, str: str}.get(type(p.default), Any)
         usual = tuple(p.default) if isinstance(p.default, list) else p.default
         settings.append((name, hints.get(name, kind), field(default=usual)))
-    numbers = [n for n, p in parameters.items() if type(p.default) is int and n not in hints]
-    own: dict[str, Any] = {"generator": staticmethod(function), "_numbers": tuple(numbers)}
-    own |= {"roles": tuple(roles or ("D",)), "__doc__": function.__doc__}
+    own: dict[str, Any] = {"generator": staticmethod(function), "__doc__": function.__doc__}
+    own["roles"] = tuple(roles or ("D",))
     if adapt is not None:
         needed = parameters_of(f"{shown}.adapt", adapt)
         for n, p in needed.items():
