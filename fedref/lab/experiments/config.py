@@ -195,7 +195,7 @@ def is_table(key: str, value: Table) -> bool:
 
 
 def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values of the algorithms that are wanted, then which they are, by their labels, if any are.
+    """Yield the values of the algorithms that are wanted, then which they are, by their labels.
 
     wanted : {label: name, table, class or object}, or labels, names, classes and objects, one or several.
     """
@@ -227,7 +227,7 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
             "two algorithms have the same label, expected different ones, as in "
             "[algorithms.LABEL] or algorithms={LABEL: ...}"
         )
-    if chosen:
+    if chosen or not isinstance(wanted, Mapping):  # an empty table says nothing
         yield key, chosen
 
 

@@ -154,6 +154,8 @@ def test_a_sweep_of_one_algorithm_leaves_the_others_alone():
     ]
     made = experiment({"algorithms": {"a_b": "fedprox", "c": "fedavg"}}, ("sweep.a_b.mu", [0, 1]))
     assert [unit.title for unit in units(made)] == ["a_b (a-b.mu=0)", "c", "a_b (a-b.mu=1)"]
+    with pytest.raises(ConfigError, match="no algorithm is named, expected one of fedavg, "):
+        config.compose([], [])
     with pytest.raises(ConfigError, match="unknown table or algorithm of this run 'apfl'"):
         config.compose(["feddyn"], [("apfl.mu", 1)])
 
