@@ -51,8 +51,7 @@ def read_words(
     for key, _ in pairs:
         if key.partition(".")[0] not in ("data", "split"):
             raise ConfigError(f"--set {key}: expected data.KEY or split.KEY, as for `fedref run`")
-    given = [("data", data), ("split", rule), ("split.seed", seed), *pairs]
-    return config.compose(None, given)
+    return config.compose(None, [("data", data), ("split", rule), ("split.seed", seed), *pairs])
 
 
 def list_sources(*, data_dir: Path | None = None) -> None:

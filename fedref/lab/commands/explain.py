@@ -58,8 +58,7 @@ def explain(
         from fedref.teach import pictures
 
         settings = dict(map(parse_setting, set))
-        figure = pictures.draw(pictures.draw_rounds, " ".join(topic), settings)
-        style.save(figure, picture)
+        style.save(pictures.draw(pictures.draw_rounds, " ".join(topic), settings), picture)
     else:
         text = topics.explain(" ".join(topic))
         if sys.stdout.isatty():

@@ -180,7 +180,8 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
             say(f"{directory}: {differs}")
         with report_on(experiment, how) as progress:
             loader = Loader(how.data_dir, phase=progress.phase)
-            done, worked = complete(experiment, directory, how, loader, progress, changed_code)
+            given = experiment, directory, how, loader, progress
+            done, worked = complete(*given, changed_code=changed_code)
     return tell_results(done, worked, directory, how)
 
 
@@ -192,16 +193,13 @@ def report_on(experiment: Experiment, how: How) -> AbstractContextManager[Progre
 
 
 def complete(
-    experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress,
-    changed_code: bool = False,
-) -> tuple[Run, bool]:  # fmt: skip
+    experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress, **more: Any
+) -> tuple[Run, bool]:
     """Complete all units and draw the curves; return the results, and whether there was work left."""
     path = out.absolute()  # an algorithm may change the working directory
     before = run_directory.times_of_saving(path)
-    done = execute(
-        experiment, path, loader=loader, progress=progress, workers=how.workers,
-        threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
-    )  # fmt: skip
+    more |= {"workers": how.workers, "threads": how.threads, "every": how.checkpoint_every}
+    done = execute(experiment, path, loader=loader, progress=progress, **more)
     done.draw(path)
     return done, before != run_directory.times_of_saving(path)
 
@@ -261,11 +259,9 @@ def first_line(thing: Any) -> str:
 def keys_help() -> str:
     """Return the algorithms, and a line or more for each key that has no flag."""
     names_only = fill(", ".join(ALGORITHMS), HELP_WIDTH - 2, break_on_hyphens=False)
-    lines = [
-        fill(f"{with_dashes(name):<20}{entry.describe()}", HELP_WIDTH,
-             initial_indent="  ", subsequent_indent=" " * 22)
-        for name, entry in KEYS.items() if name not in FLAGS
-    ]  # fmt: skip
+    rest = {with_dashes(k): entry.describe() for k, entry in KEYS.items() if k not in FLAGS}
+    shape = {"initial_indent": "  ", "subsequent_indent": " " * 22}
+    lines = [fill(f"{key:<20}{text}", HELP_WIDTH, **shape) for key, text in rest.items()]
     lines.append("  and split.KEY, model.KEY, data.KEY, ALGORITHM.KEY, sweep.KEY=[VALUE, ...]")
     return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])
 

@@ -106,8 +106,7 @@ def read(path: Path | str) -> dict[str, Any]:
     if not odd and not all(isinstance(manifest["source"].get(k), str) for k in ("name", "sha256")):
         odd = ["source"]
     if odd:
-        what = f"missing, unknown or of another type: {', '.join(odd)}"
-        raise data_error(path, what, EXPECTED)
+        raise data_error(path, f"missing, unknown or of another type: {', '.join(odd)}", EXPECTED)
     with as_data_error(path, EXPECTED):
         sha256 = seal(manifest)
     if sha256 != manifest["sha256"]:

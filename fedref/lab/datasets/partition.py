@@ -48,8 +48,7 @@ def row_positions(part: Part) -> Array:
 
 def keep_rows(part: Part, keep: Array) -> Part:
     """Return the rows of every client for which keep (R,) is true."""
-    kept = offsets(keep)
-    return Part(part.rows[keep], kept[part.offsets])
+    return Part(part.rows[keep], offsets(keep)[part.offsets])
 
 
 def train_sizes(sizes: Array, fraction: float) -> Array:

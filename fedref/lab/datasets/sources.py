@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import as_data_error, data_error, exists
-from fedref.boundary.values import build, literal, schema
+from fedref.boundary.values import check_table, literal
 from fedref.lab.datasets import texts
 from fedref.lab.datasets.formats import idx, leaf, mat, npz, recipes, svmlight, tables
 from fedref.lab.datasets.formats.arrays import Raw, require, source_of
@@ -34,8 +33,8 @@ def parse_name(
     match = CALL.fullmatch(text)
     if match is None or match["name"] not in SOURCES:
         return None
-    name, known = match["name"], SOURCES[match["name"]].parameters
-    given, places = dict(more), [f.name for f in fields(known) if f.init]
+    name, known = match["name"], SOURCES[match["name"]]
+    given, entries, places = dict(more), known.entries, [*known.entries]
     arguments = [word.strip() for word in (match["arguments"] or "").split(",") if word.strip()]
     for i, argument in enumerate(arguments):
         key, equals, value = (word.strip() for word in argument.partition("="))
@@ -45,17 +44,17 @@ def parse_name(
             key, value = places[i], key
         if key in given:
             raise ConfigError(f"{name}: {key} is given twice")
-        entry = schema(known).get(key)
-        given[key] = entry.parse(value) if entry else literal(value)
-    return name, vars(build(known, given, name))
+        given[key] = entries[key].parse(value) if key in entries else literal(value)
+    checked = check_table(known.parameters or known.read, given, name, ("path",))
+    return name, {key: checked.get(key, entry.default) for key, entry in entries.items()}
 
 
 def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
     """Return the shortest name with the same meaning: "synthetic(0.5,0.5,seed=3)"."""
-    known = SOURCES[name].parameters
+    entries = SOURCES[name].entries
     arguments, skipped = [], False
     for key, value in chosen.items():
-        if value == getattr(known, key) and not (name == "synthetic" and key in ("alpha", "beta")):
+        if value == entries[key].default and not (name == "synthetic" and key in ("alpha", "beta")):
             skipped = True
             continue
         text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -82,8 +81,7 @@ def user_folder(data_dir: Folder) -> Path | None:
 def require_folder(root: Path | None) -> None:
     """Raise a DataError if the folder of data sets does not exist."""
     if root is not None and not os.path.isdir(root):
-        expected = "the folder that holds data sets (FEDREF_DATA)"
-        raise data_error(root, "no such folder", expected)
+        raise data_error(root, "no such folder", "the folder that holds data sets (FEDREF_DATA)")
 
 
 def locate(name: str, data_dir: Folder) -> Path | None:
@@ -344,5 +342,4 @@ def check_source(source: Source) -> None:
         right = isinstance(part, np.ndarray) and part.ndim == axes and len(part) == len(source.X)
         if not right and (name != "client" or part is not None):
             what = f"{name} is a {type(part).__name__} of shape {np.shape(part)}"
-            expected = f"an array of {axes} axes and as many rows as X"
-            raise data_error(source.name, what, expected)
+            raise data_error(source.name, what, f"an array of {axes} axes and as many rows as X")

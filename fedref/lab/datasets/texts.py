@@ -12,14 +12,14 @@ messenger or a servant is a role of each play. 194 of its 1 349 roles have no wi
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedref.boundary.files import data_error, read_json
+from fedref.boundary.values import Bounds
 from fedref.lab.datasets.formats import leaf
 from fedref.lab.datasets.formats.arrays import Raw
 from fedref.lab.datasets.formats.leaf import User
@@ -28,6 +28,7 @@ from fedref.models.numerics import Array
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
 TRAIN = 0.8
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
+VOCABULARY, TWEET = 10_000, 25  # words that have a code, and that are kept of a tweet (as in LEAF)
 SENTIMENTS = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
 
 # ---- characters and words ----------------------------------------------------------------------------
@@ -103,17 +104,11 @@ def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -
 # ---- Shakespeare ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Shakespeare:
-    """Parameters: windows begin at every step-th character (in LEAF at every one)."""
+def read_shakespeare(path: Path, step: Annotated[int, Bounds(1)] = 1) -> Raw:
+    """Return windows of 80 characters and the next one, one client per role.
 
-    step: int = 1
-
-    bounds: ClassVar[Mapping[str, Any]] = {"step": (1,)}
-
-
-def read_shakespeare(path: Path, step: int) -> Raw:
-    """Return windows of 80 characters and the next one, one client per role."""
+    step : windows begin at every step-th character (in LEAF at every one).
+    """
     users = read_roles(path)
     ends = [max(1, int(TRAIN * len(user.y))) for user in users]
     train = [cut(user, slice(0, n, step)) for user, n in zip(users, ends)]
@@ -147,19 +142,6 @@ def read_roles(path: Path) -> list[User]:
 # ---- Sent140 ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sent140:
-    """Parameters: how many words have a code, and how many words of a tweet are kept (in LEAF 25).
-
-    Those with a code are the most frequent ones of the training part.
-    """
-
-    vocabulary: int = 10_000
-    length: int = 25
-
-    bounds: ClassVar[Mapping[str, Any]] = {"vocabulary": (1,), "length": (1, 10_000)}
-
-
 def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     """Return the tweets as text (n, 1), and their class: 0 negative, 1 positive."""
     columns = (isinstance(row, list) and len(row) - TWEET_AT in (1, 2) for row in x)
@@ -171,8 +153,16 @@ def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     return tweets, np.array([SENTIMENTS[label] for label in y], np.int64)
 
 
-def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
-    """Return tweets as codes of words, and their class. All unknown words share the last code."""
+def read_sent140(
+    path: Path,
+    vocabulary: Annotated[int, Bounds(1)] = VOCABULARY,
+    length: Annotated[int, Bounds(1, 10_000)] = TWEET,
+) -> Raw:
+    """Return tweets as codes of words, and their class. All unknown words share the last code.
+
+    vocabulary : how many words have a code, the most frequent ones of the training part.
+    length : how many words of a tweet are kept.
+    """
     return encode_tweets(leaf.read_parts(path, parse_tweets), path, vocabulary, length)
 
 
@@ -223,8 +213,10 @@ def read_leaf(path: Path) -> Raw:
         (one, user), (other, also) = list(kinds.items())[:2]
         raise data_error(also.where, f"x holds {other}", f"{one}, as in {user.where}")
     if "tweets" in kinds:
-        raw = encode_tweets(parts, path, Sent140.vocabulary, Sent140.length)
-        note = f"tweets: the {len(raw.facts['vocabulary']) - 1} most frequent words, {Sent140.length} a tweet"
+        raw = encode_tweets(parts, path, VOCABULARY, TWEET)
+        note = (
+            f"tweets: the {len(raw.facts['vocabulary']) - 1} most frequent words, {TWEET} a tweet"
+        )
     else:
         raw = leaf.join(parts, path)
         note = "windows of characters: the next one is the label"

@@ -125,8 +125,7 @@ def make_class(function: Any, adapt: Any, roles: Any, drop: Any) -> type[Any]:
     own: dict[str, Any] = {"generator": staticmethod(function), "__doc__": function.__doc__}
     own["roles"] = tuple(roles or ("D",))
     if adapt is not None:
-        needed = parameters_of(f"{shown}.adapt", adapt)
-        for n, p in needed.items():
+        for n, p in parameters_of(f"{shown}.adapt", adapt).items():
             if p.default is p.empty and n not in parameters:
                 raise ConfigError(f"{shown}.adapt takes {n}, expected settings of {shown} alone")
         on_support = [*inspect.signature(adapt).parameters][2] == "S"
@@ -265,10 +264,9 @@ class GeneratorRounds:
         """Return the mean loss over all training rows, of w or (w, {k: v_k})."""
         state, _ = self.algorithm.state_of(self.algorithm.as_yielded(*yielded))
         federation, e = self.loaded.federation, self.unit.experiment
-        scores = evaluate(
-            self.algorithm, self.loaded.model, state, federation, e.plan_of(federation.clients),
-            round=self.rounds.t, seed=self.unit.seed, dtype=self.dtype, test=False,
-        )  # fmt: skip
+        given = self.algorithm, self.loaded.model, state, federation, e.plan_of(federation.clients)
+        how: Any = {"round": self.rounds.t, "seed": self.unit.seed, "dtype": self.dtype}
+        scores = evaluate(*given, **how, test=False)
         return sample_mean(scores.train_loss, scores.n_train)
 
     # -- what it yields

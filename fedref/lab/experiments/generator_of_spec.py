@@ -19,7 +19,6 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import values_of
 from fedref.conformance import vectors
 from fedref.judge import adapter, tape
-from fedref.judge.adapter import RUNS, name_state
 from fedref.judge.case import name_leaf
 from fedref.judge.errata import MISTAKES, build_judge, replace
 from fedref.judge.objective import Objective
@@ -46,7 +45,7 @@ class Specified:
     @property
     def parts(self) -> list[str]:
         """What is yielded, as judge/adapter.py names it."""
-        names, _ = RUNS[self.generator]
+        names, _ = adapter.RUNS[self.generator]
         return [*(names[:1] if getattr(self, "server", "") == "sgd" else names)]
 
     @property
@@ -73,7 +72,7 @@ class Specified:
         return states
 
     def state_of(self, yielded: Any) -> tuple[State, dict[str, float]]:
-        state = name_state(tuple(self.parts), yielded)
+        state = adapter.name_state(tuple(self.parts), yielded)
         server = tuple(state["server"].get(name) for name in self.server_names)
         clients = {k: tuple(kept.values()) for k, kept in state["clients"].items()}
         return State(server, clients), state["measured"]

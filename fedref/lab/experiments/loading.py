@@ -185,17 +185,15 @@ def check_own_model(model: Model, federation: Federation) -> None:
     rng, rows = np.random.default_rng(0), federation.train.rows[:4]
     D = federation.batch(np.tile(rows, (2, 1)))
     w = np.stack([model.init(rng), model.init(rng) + rng.normal(0, 0.1, model.d)])
+    pairs = [(w, D)] + [(w[k], Batch(D.X[k], D.y[k])) for k in range(2)]
     shapes = {"loss": (2,), "grad": w.shape, "sample_losses": D.y.shape, "predict": D.y.shape}
     for name, shape in shapes.items():
         function: Any = getattr(model, name)
-        pairs = [(w, D)] + [(w[k], Batch(D.X[k], D.y[k])) for k in range(2)]
         both, *each = (function(v, part.X if name == "predict" else part) for v, part in pairs)
-        problem = ""
+        problem = "gives other numbers for two clients at once than one by one"
         if (got := np.shape(both)) != shape:
             problem = f"returns shape {got} for two clients at once, expected {shape}"
-        elif not np.allclose(both, each, rtol=1e-6, atol=1e-9, equal_nan=True):
-            problem = "gives other numbers for two clients at once than one by one"
-        if problem:
+        if got != shape or not np.allclose(both, each, rtol=1e-6, atol=1e-9, equal_nan=True):
             raise ConfigError(
                 f"{type(model).__name__}.{name} {problem}: w is (..., d), X is (..., B, p), and sums go "
                 "over the last axes"

@@ -6,6 +6,7 @@ gradient has to be the loss's, and where H v is needed, it has to be the gradien
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,8 +53,7 @@ def marks(tree: Any) -> list[int]:
         except RuntimeError:  # inside of torch.vmap it has no values yet
             return 0
 
-    leaves = torch.utils._pytree.tree_leaves(tree)
-    return [mark(x) for x in leaves if isinstance(x, torch.Tensor)]
+    return [mark(x) for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def parts_of(model: TorchModel) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def watch(model: TorchModel, w: Array, X: Array, seed: int = 0) -> tuple[Array, 
     """Return the logits, the calls of parts as they return, and whether torch drew random numbers."""
     import torch
 
-    running, calls, hooks = list[Any](), list[Call](), list[Any]()
+    running, calls = list[Any](), list[Call]()
 
     def enter(name: str, part: Any, *inputs: Any) -> None:
         running.append((name, marks(inputs), marks([*part.buffers()])))
@@ -75,18 +75,16 @@ def watch(model: TorchModel, w: Array, X: Array, seed: int = 0) -> tuple[Array, 
         after = marks(values[:-1]), marks([*part.buffers()]), marks(values[-1])
         calls.append(Call._make((*running.pop(), *after)))
 
-    with numbers_of(w.dtype, seed):
+    with numbers_of(w.dtype, seed), ExitStack() as hooks:
         state = torch.get_rng_state()
+        for name, part in parts_of(model).items():
+            before = part.register_forward_pre_hook(partial(enter, name), with_kwargs=True)
+            for hook in (before, part.register_forward_hook(leave, with_kwargs=True)):
+                hooks.enter_context(hook)
         try:
-            for name, part in parts_of(model).items():
-                before = part.register_forward_pre_hook(partial(enter, name), with_kwargs=True)
-                hooks += [before, part.register_forward_hook(leave, with_kwargs=True)]
             z = model.logits(w, X)
         except Exception as error:
             raise explain(model, error, *[name for name, *_ in running[-1:]]) from error
-        finally:
-            for hook in hooks:
-                hook.remove()
         return z, calls, not torch.equal(state, torch.get_rng_state())
 
 

@@ -87,7 +87,7 @@ class CarefulClients:
         try:
             results, counts = run_clients(*given, stack=False if self.one_by_one else self.stack)
         except Exception as error:
-            alone, counts = run_one_by_one(*given, self.on_failure, self.say)
+            alone, counts = self.run_one_by_one(*given)
             if None not in alone and not self.one_by_one:
                 self.one_by_one = True
                 name = (users or [type(algorithm).__name__])[0].rpartition(":")[2]
@@ -109,27 +109,26 @@ class CarefulClients:
             self.say(f"{', '.join(users)}: {reason}")
         return alone, counts
 
-
-def run_one_by_one(
-    algorithm: Any, model: Model, sent: Any, states: Any, data: Any, on_failure: str, say: Say
-) -> tuple[list[ClientResult | None], cost.Counts]:
-    """Run the clients one by one: name the one that fails, or drop it."""
-    results, counts = list[ClientResult | None](), []
-    for k, state in enumerate(states):
-        try:
-            one = data.subset_rows([k])
-            (result,), count = run_clients(algorithm, model, sent, [state], one, stack=False)
-            check_results([result], one)
-        except Exception as error:
-            failed = f"client {data.clients[k]} failed in round {data.round + 1}"
-            reason = f"{failed}: {tell_error(error)}"
-            if on_failure != "drop":
-                raise ClientError(reason) from error
-            result, count = None, cost.Counts()
-            say(f"{reason}; it is dropped")
-        results.append(result)
-        counts.append(count)
-    return results, cost.total(counts)
+    def run_one_by_one(
+        self, algorithm: Any, model: Model, sent: Any, states: Any, data: Any
+    ) -> tuple[list[ClientResult | None], cost.Counts]:
+        """Run the clients one by one: name the one that fails, or drop it."""
+        results, counts = list[ClientResult | None](), []
+        for k, state in enumerate(states):
+            try:
+                one = data.subset_rows([k])
+                (result,), count = run_clients(algorithm, model, sent, [state], one, stack=False)
+                check_results([result], one)
+            except Exception as error:
+                failed = f"client {data.clients[k]} failed in round {data.round + 1}"
+                reason = f"{failed}: {tell_error(error)}"
+                if self.on_failure != "drop":
+                    raise ClientError(reason) from error
+                result, count = None, cost.Counts()
+                self.say(f"{reason}; it is dropped")
+            results.append(result)
+            counts.append(count)
+        return results, cost.total(counts)
 
 
 @contextmanager

@@ -107,8 +107,7 @@ def print_message(text: str) -> None:
 def redraw(text: str) -> None:
     width = shutil.get_terminal_size().columns - 1
     with suppress(OSError, ValueError):
-        end = "" if text else "\r"
-        print(f"\r{text[:width]:<{width}}", end=end, file=sys.stderr, flush=True)
+        print(f"\r{text[:width]:<{width}}", end="" if text else "\r", file=sys.stderr, flush=True)
 
 
 @contextmanager

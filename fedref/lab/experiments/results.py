@@ -31,7 +31,6 @@ from fedref.lab.experiments.seal import changes_of
 from fedref.lab.experiments.summary import Difference, Score, Summary, markdown, numbers_of
 from fedref.lab.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
 from fedref.lab.plots import tables
-from fedref.lab.plots.tables import Row, Table
 from fedref.models.numerics import Array
 from fedref.rounds import metrics as facts
 from fedref.rounds.federation import Federation
@@ -132,7 +131,7 @@ class Run(NamedTuple):
 
     # -- rows and tables
 
-    def rows(self, file: str = "metrics", titles: bool = False) -> Iterator[Row]:
+    def rows(self, file: str = "metrics", titles: bool = False) -> Iterator[tables.Row]:
         """Yield the rows of metrics.csv, or of clients.csv, which can be millions.
 
         file : "metrics" or "clients".
@@ -149,8 +148,7 @@ class Run(NamedTuple):
                 for start in range(0, len(scores.n_test), CHUNK):  # lists of all clients are large
                     columns = (x[start : start + CHUNK].tolist() for x in scores)
                     for k, values in enumerate(zip(*columns), start):
-                        client = {"round": t, "client": k, **dict(zip(scores._fields, values))}
-                        yield place | client
+                        yield place | {"round": t, "client": k, **dict(zip(scores._fields, values))}
 
     def columns(self, file: str = "metrics") -> list[str]:
         """Return the columns of metrics.csv or clients.csv; first those of the unit and the round.
@@ -163,16 +161,16 @@ class Run(NamedTuple):
         return tables.order_columns(rows, ["algorithm", *swept, "seed", "round", *always])
 
     @property
-    def metrics(self) -> Table:
+    def metrics(self) -> tables.Table:
         """The columns of metrics.csv by name, each (rows,); NaN where a cell is empty."""
         return tables.columns_of(self.rows(), self.columns())
 
     @property
-    def clients(self) -> Table:
+    def clients(self) -> tables.Table:
         """The columns of clients.csv by name, each (rows,)."""
         return tables.columns_of(self.rows("clients"), self.columns("clients"))
 
-    def table(self, file: str = "metrics") -> Table:
+    def table(self, file: str = "metrics") -> tables.Table:
         """Return metrics (or clients) for `fedref.lab.plots`: with the columns `title` and `diverged`.
 
         file : "metrics" or "clients".
@@ -194,7 +192,7 @@ class Run(NamedTuple):
         """
         table = self.table()
         score = Score.of(table)
-        empty: Row = {k: None for k in self.columns() if k == "algorithm" or k.startswith("sweep.")}
+        empty = dict.fromkeys(k for k in self.columns() if k.startswith(("algorithm", "sweep.")))
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
         for title, seeds in tables.group_rows(table).items():
@@ -525,7 +523,7 @@ def note_on_scales(loaded: LoadedExperiment) -> str:
 # ---- rows as text --------------------------------------------------------------------------------
 
 
-def write_csv(rows: Iterable[Row], columns: list[str], stream: IO[bytes]) -> None:
+def write_csv(rows: Iterable[tables.Row], columns: list[str], stream: IO[bytes]) -> None:
     """Write a table as CSV: a number as the shortest text that reads back the same.
 
     A text that a spreadsheet would take for a formula begins with a ' more; so does one with a '.

@@ -23,7 +23,6 @@ from fedref.lab.experiments.own_code import errors_of_own_code
 from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress
 from fedref.lab.experiments.results import Run, note_on_scales
-from fedref.lab.experiments.run_directory import UnitFiles
 from fedref.lab.experiments.seal import numeric_rooms, seal_of
 from fedref.lab.experiments.unit import Engine, EngineOf, Record, Unit, iterate_rounds, units
 from fedref.rounds.threads import available_threads, limit_threads
@@ -67,7 +66,7 @@ def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record,
             yield from run()
             return
         seal = seal_of(unit, loaded, loader.split_hash(loaded.whole), how.rooms or numeric_rooms())
-        files = UnitFiles(directory, unit)
+        files = run_directory.UnitFiles(directory, unit)
         record = newest = files.load_begun(seal, how.changed_code, progress.message)
         saved, due = newest, time.monotonic() + how.every
         if newest is not None:
@@ -127,7 +126,7 @@ def complete_elsewhere(
 def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[Record]:
     """Complete all units: in this process, in `workers` of this machine, or in an executor."""
     place, progress = how.directory, how.progress
-    saved = {u.number for u in work if place and UnitFiles(place, u).record.exists()}
+    saved = {u.number for u in work if place and run_directory.UnitFiles(place, u).record.exists()}
     new = [unit for unit in work if unit.number not in saved]
 
     def run_elsewhere() -> Generator[tuple[Unit, tuple[dict[str, bytes], list[str]]], None, None]:
@@ -181,12 +180,11 @@ def execute(
             place = folder or directory
             if place is not None:
                 run_directory.make_folders(place, work)
-            records = []
-            for record in complete_units(work, loader, options._replace(directory=place)):
-                if directory is None:  # the files, if there are any, go
-                    records.append(record._replace(scores=list(record.scores)))
-                else:
-                    records.append(run_directory.drop_client_states(record))
+            done = complete_units(work, loader, options._replace(directory=place))
+            if directory is None:  # the files, if there are any, go
+                records = [record._replace(scores=list(record.scores)) for record in done]
+            else:
+                records = [*map(run_directory.drop_client_states, done)]
         run = Run(experiment, work, records, directory, note_on_scales(first))
         if directory is not None:
             run_directory.require_run(directory)

@@ -64,8 +64,7 @@ class ScoreFile(Sequence[Scores]):
         block = np.array(tuple(scores), block_of(len(scores.n_test))).tobytes()
         with WRITING:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            descriptor = os.open(self.path, flags, 0o666)
-            with open(descriptor, "wb") as file:
+            with open(os.open(self.path, flags, 0o666), "wb") as file:
                 file.truncate(len(self) * len(block))
                 file.seek(0, os.SEEK_END)
                 file.write(block)

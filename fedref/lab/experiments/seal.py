@@ -78,13 +78,11 @@ def compare_environment(directory: Path) -> str:
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
 UNIT, DATA = "unit", "the data or the split"
 #: fedref's modules that numbers depend on.
-ROOMS = {
-    "fedref.models": "models/*.py", "fedref.algorithms": "algorithms/*.py",
-    "fedref.rounds": "rounds/*.py", "fedref.algorithm": "algorithm.py",
-    "fedref.sampling": "sampling.py", "fedref.spec": "spec.py",
-    "fedref.judge": "judge/*.py",
-    "fedref.lab.experiments": "lab/experiments/[ugot]*.py",  # unit, generator, own_code, torch_model
-}  # fmt: skip
+ROOMS = {f"fedref.{x}": f"{x}/*.py" for x in ("models", "algorithms", "rounds", "judge")}
+ROOMS |= {f"fedref.{x}": f"{x}.py" for x in ("algorithm", "sampling", "spec")}
+ROOMS["fedref.lab.experiments"] = (
+    "lab/experiments/[ugot]*.py"  # unit, generator, own_code, torch_model
+)
 
 
 def seal_of(

@@ -67,8 +67,8 @@ def numbers_of(dtype: Any, seed: int | None = None) -> Iterator[None]:
     """Make numbers of this type where a module names none, and draw with this seed; then as before."""
     import torch
 
-    with LOCK:
-        usual, state = torch.get_default_dtype(), torch.get_rng_state()
+    with LOCK, torch.random.fork_rng([], enabled=seed is not None):
+        usual = torch.get_default_dtype()
         torch.set_default_dtype(getattr(torch, np.dtype(dtype).name))
         if seed is not None:
             torch.default_generator.manual_seed(seed)
@@ -76,8 +76,6 @@ def numbers_of(dtype: Any, seed: int | None = None) -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(usual)
-            if seed is not None:
-                torch.set_rng_state(state)
 
 
 def gradient(f: Callable[..., Any]) -> Callable[..., Any]:

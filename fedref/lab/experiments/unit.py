@@ -17,9 +17,8 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms.fedprox import dissimilarity
 from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
-from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.generator import GeneratorRounds
-from fedref.lab.experiments.own_code import CarefulClients, check_form, is_own, name_of
+from fedref.lab.experiments.own_code import CarefulClients, Say, check_form, is_own, name_of
 from fedref.lab.experiments.scores import ScoreFile
 from fedref.models import tree
 from fedref.models.base import Model
@@ -34,14 +33,13 @@ from fedref.sampling import Plan, Sampling, make_plan, stream
 Row = dict[str, Any]
 #: More units than this are run with --many only.
 MOST_UNITS = 10_000
-Say = Callable[[str], None]
 
 
 class Unit(NamedTuple):
     """One algorithm at one point of the sweep with one seed: the smallest thing that is resumed."""
 
     number: int  # its place in the order in which units are run and written
-    experiment: Experiment  # of this algorithm and seed alone
+    experiment: config.Experiment  # of this algorithm and seed alone
     point: Mapping[str, Any]  # the keys and values of the sweep on which the algorithm depends
     file: str  # the name of its file
 
@@ -84,7 +82,7 @@ class Unit(NamedTuple):
         return 1 + (record.round if record.status == "running" else self.experiment.rounds)
 
 
-def units(experiment: Experiment) -> list[Unit]:
+def units(experiment: config.Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
     by_file: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
     labels: dict[str, set[str]] = {}
@@ -100,7 +98,7 @@ def units(experiment: Experiment) -> list[Unit]:
     return list(by_file.values())
 
 
-def check_many(experiment: Experiment, many: bool) -> None:
+def check_many(experiment: config.Experiment, many: bool) -> None:
     """Refuse a sweep of more units than anybody means to run, unless they say so by `many`."""
     sizes = [len(values) for values in experiment.sweep.values()]
     number = prod(sizes) * len(experiment.seeds) * len(experiment.algorithms)
@@ -111,7 +109,7 @@ def check_many(experiment: Experiment, many: bool) -> None:
         )
 
 
-def count_work(experiment: Experiment) -> str:
+def count_work(experiment: config.Experiment) -> str:
     """Return how much there is to do, as text: "6 units, 600 rounds, 66 evaluations"."""
     work = [unit.experiment for unit in units(experiment)]
     evaluations = sum(1 + -(-one.rounds // one.eval_every) for one in work)
@@ -247,10 +245,8 @@ def add_round(
         state = state._replace(server=algorithm.observe_loss(state.server, loss))
     new = cost.columns(model, log, dtype)
     totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
-    row = {
-        "round": t, **(row if due else {}), **totals, **log.measured,
-        **algorithm.server_metrics(state.server),
-    }  # fmt: skip
+    measured = {**log.measured, **algorithm.server_metrics(state.server)}
+    row = {"round": t, **(row if due else {}), **totals, **measured}
     status, rows = "done" if last else "running", [*record.rows, row]
     return Record(status, t, state, rows, rounds, kept, one_by_one=work.one_by_one)
 

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedref.boundary.errors import FedrefError
 from fedref.boundary.values import Bounds, Entry
 from fedref.lab.experiments import config
-from fedref.lab.experiments.progress import Progress
+from fedref.lab.experiments.progress import Progress, describe
 from fedref.lab.experiments.unit import Record, Unit
 from fedref.lab.flower.node import answer
 from fedref.lab.flower.server import serve
@@ -82,9 +82,7 @@ def server_app(folder: Path) -> ServerApp:
         print(f"fedref: {text}", flush=True)
 
     def report_round(unit: Unit, record: Record) -> None:
-        accuracy = record.rows[-1].get("accuracy")
-        text = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
-        say(f"{unit.name}: round {record.round}{text}, {record.status}")
+        say(f"{describe(unit, record)}; {record.status}")
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:

@@ -11,14 +11,13 @@ import fedref
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import write_or_raise
 from fedref.lab.experiments import config
-from fedref.lab.experiments.config import Experiment
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.flower.node import write_part
 from fedref.lab.flower.server import check_experiment
 
 
 def write_app(
-    experiment: Experiment,
+    experiment: config.Experiment,
     folder: Path,
     *,
     nodes: int,

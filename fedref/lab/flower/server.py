@@ -21,13 +21,12 @@ from fedref.boundary.files import read_json, write_atomically
 from fedref.lab.datasets.describe import MOST_CLASSES
 from fedref.lab.datasets.partition import offsets
 from fedref.lab.experiments import checkpoint, config
-from fedref.lab.experiments.config import Experiment, stamp
 from fedref.lab.experiments.loading import Loader, key_of
 from fedref.lab.experiments.progress import Progress
 from fedref.lab.experiments.results import Run
 from fedref.lab.experiments.run import execute
 from fedref.lab.experiments.run_directory import begin_run
-from fedref.lab.experiments.unit import Engine, LoadedExperiment, Unit
+from fedref.lab.experiments.unit import Engine, LoadedExperiment, Say, Unit
 from fedref.lab.flower import messages
 from fedref.lab.flower.messages import ClientAnswer, Facts, Like, Maybe, MessageError, Request, Work
 from fedref.models import tree
@@ -38,8 +37,6 @@ from fedref.rounds.evaluation import Scores
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_clients, run_round
-
-Say = Callable[[str], None]
 
 
 class Network(Protocol):
@@ -164,15 +161,16 @@ class UnitOverNodes:
     ) -> tuple[list[ClientResult | None], Counts]:  # fmt: skip
         """Do what `run_clients` does; in place of a client's state is its round."""
         rounds = np.array([-1 if t is None else t for t in states])
-        places, requests = {}, {}
+        head, places, requests = self.head._replace(round=data.round, sent=sent), {}, {}
         for node, facts in self.nodes.facts.items():
             if len(at := np.flatnonzero(np.isin(data.clients, facts.sizes[0]))):
                 places[node] = at
                 rows = tuple(data.rows[role][at] for role in algorithm.roles)
-                requests[node] = self.head._replace(
-                    round=data.round, clients=np.array([data.clients[at], rounds[at]]), sent=sent,
-                    work=Work(rows, np.array([data.steps[at], data.per_epoch[at]]), data.weights[at]),
-                )  # fmt: skip
+                steps = np.array([data.steps[at], data.per_epoch[at]])
+                clients = np.array([data.clients[at], rounds[at]])
+                requests[node] = head._replace(
+                    clients=clients, work=Work(rows, steps, data.weights[at])
+                )
         example = example_of(algorithm, model, sent, data)
         vector, names = max(tree.leaves(example.upload), key=np.size), sorted(example.log)
         like = Maybe(ClientAnswer(example.upload, True, Like(float, (len(names),))))
@@ -182,8 +180,7 @@ class UnitOverNodes:
             messages.check(answer, asked, "answer", vector)
             return answer
 
-        where = f"{self.unit.name}, round {data.round + 1}"
-        answers = self.nodes.exchange(requests, read, where)
+        answers = self.nodes.exchange(requests, read, f"{self.unit.name}, round {data.round + 1}")
         done: list[ClientResult | None] = [None] * len(states)
         for node, (results, _) in answers.items():
             for i, result in zip(places[node].tolist(), results):
@@ -205,8 +202,7 @@ class UnitOverNodes:
         head = self.head._replace(round=round, sent=sent, work=train)
         for node, facts in facts_of.items():
             rounds = [state.clients.get(k, -1) for k in facts.sizes[0].tolist()]
-            clients = np.array([facts.sizes[0], rounds])
-            requests[node] = head._replace(clients=clients)
+            requests[node] = head._replace(clients=np.array([facts.sizes[0], rounds]))
 
         def read(node: int, answer: Any) -> Array:
             K = len(facts_of[node].sizes[0])
@@ -247,7 +243,7 @@ def join_scores(answers: Iterable[tuple[Array, Array]], clients: int, train: boo
 # ---- a run ---------------------------------------------------------------------------------------
 
 
-def check_experiment(experiment: Experiment) -> None:
+def check_experiment(experiment: config.Experiment) -> None:
     """Raise ConfigError if an experiment needs rows or states that the server does not have."""
     refused = {
         "dissimilarity needs": experiment.dissimilarity,
@@ -269,7 +265,7 @@ def check_experiment(experiment: Experiment) -> None:
 
 def serve(
     network: Network,
-    experiment: Experiment,
+    experiment: config.Experiment,
     out: Path,
     *,
     clients: int,
@@ -286,7 +282,7 @@ def serve(
     check_experiment(experiment)
     path = out / "federation.json"
     resumed = path.exists()
-    if resumed and stamp(config.read_experiment(out)) != stamp(experiment):
+    if resumed and config.stamp(config.read_experiment(out)) != config.stamp(experiment):
         raise DataError(f"{out} holds the run of another experiment, expected another out")
     nodes = Nodes(network, clients, limit, say)
     nodes.gather_facts()

@@ -201,10 +201,8 @@ def last_round_over(key: str, table: Table, by: Column, others: str) -> Table:
             chosen = [max(chosen, key=goodness)]
         for seed, row in chosen[0].items():
             same = [lasts[seed] for lasts in chosen if seed in lasts]
-            means = {
-                name: np.mean([other[name] for other in same if name in other])
-                for name, value in row.items() if isinstance(value, np.floating | np.integer)
-            }  # fmt: skip
+            numbers = [n for n, x in row.items() if isinstance(x, np.floating | np.integer)]
+            means = {n: np.mean([other[n] for other in same if n in other]) for n in numbers}
             rows.append(row | means | {"title": title, "round": x, "diverged": False})
     return columns_of(rows)
 
@@ -254,10 +252,8 @@ def draw_curve(
 ) -> None:  # fmt: skip
     """Draw the mean, its band, the stars and the cross; `offset` in [0, 1) keeps markers apart."""
     colour, step = series.look["color"], max(1, len(t) // 8)
-    axes.plot(
-        x, mean, **series.look, zorder=3,
-        markevery=(int(offset * step), step), markeredgecolor="white", markeredgewidth=0.5,
-    )  # fmt: skip
+    look = series.look | {"markeredgecolor": "white", "markeredgewidth": 0.5, "zorder": 3}
+    axes.plot(x, mean, **look, markevery=(int(offset * step), step))
     if len(series.seeds) > 1:
         low, high = np.maximum(mean - sd, mean / 1e3) if log else mean - sd, mean + sd
         if percent:

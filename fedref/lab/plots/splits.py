@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from fedref.boundary import style
-from fedref.boundary.style import STYLE
 from fedref.lab.datasets.describe import histogram, label_groups
 from fedref.rounds.federation import Federation
 
@@ -35,7 +34,7 @@ def holdings(
     both = counts.sum(0)
     edges = np.arange(len(train) + 1) - 0.5
     dpi = 120 if len(train) < 500 else 200
-    with context(STYLE), settings({"axes.grid": False, "savefig.dpi": dpi}):
+    with context(style.STYLE), settings({"axes.grid": False, "savefig.dpi": dpi}):
         figure = Figure((9, 5.5), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
         usual = f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients"
@@ -51,10 +50,10 @@ def holdings(
         names = [*map(style.plain_text, label_groups(federation.source)[0])]
         step = -(-len(names) // MOST_NAMES)
         below.set_yticks(range(0, len(names), step), names[::step])
+        cells, norm = np.ma.masked_equal(counts, 0), LogNorm(1, max(counts.max(), 2))
         image = below.imshow(
-            np.ma.masked_equal(counts, 0), aspect="auto", origin="lower", interpolation="nearest",
-            cmap="viridis_r", norm=LogNorm(1, max(counts.max(), 2)),
-        )  # fmt: skip
+            cells, "viridis_r", norm, aspect="auto", origin="lower", interpolation="nearest"
+        )
         below.set_ylabel("y" if federation.source.real else "label")
         below.set_xlabel("clients by main label, then by size")
         figure.colorbar(image, ax=below, label="samples of the label", pad=0.01)

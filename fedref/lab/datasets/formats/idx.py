@@ -7,11 +7,10 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
@@ -101,20 +100,13 @@ LOWER = "abcdefghijklmnopqrstuvwxyz"
 ALPHABETS = {"letters": LOWER, "byclass": "0123456789" + LOWER.upper() + LOWER}
 
 
-@dataclass(frozen=True)
-class Characters:
-    """Parameters: one of the two sets, and the characters to keep, such as a-j (None: all)."""
-
-    part: str = "letters"
-    classes: str | None = None
-
-    choices: ClassVar[Mapping[str, Collection[str]]] = {"part": tuple(ALPHABETS)}
-
-
-def read_emnist(path: Path, part: str, classes: str | None) -> Raw:
+def read_emnist(
+    path: Path, part: Literal["letters", "byclass"] = "letters", classes: str | None = None
+) -> Raw:
     """Read the archive; the images are upright and the labels begin at 0, see `read_parts`.
 
-    classes : the characters to keep, labelled 0, 1, ... in this order.
+    part : one of the two sets. classes : the characters to keep, such as a-j, labelled 0, 1, ... in this
+    order (None: all).
     """
     alphabet, parts = ALPHABETS[part], []
     labels = find_labels(alphabet, classes)
@@ -124,10 +116,8 @@ def read_emnist(path: Path, part: str, classes: str | None) -> Raw:
         zipfile.ZipFile(stream) as archive,
     ):
         limit = boundary.unpacked_limit(path.stat().st_size)
-        files = {
-            PurePosixPath(name).name: partial(unpack, archive, name, limit, path)
-            for name in npz.names_in(archive, path) if f"emnist-{part}-" in name
-        }  # fmt: skip
+        names = [x for x in npz.names_in(archive, path) if f"emnist-{part}-" in x]
+        files = {PurePosixPath(x).name: partial(unpack, archive, x, limit, path) for x in names}
         pairs = read_parts(files, path)
     for X, y in pairs:
         odd = y[(y < 0) | (y >= len(alphabet))]

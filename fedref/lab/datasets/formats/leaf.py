@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_json
-from fedref.lab.datasets.formats import arrays
-from fedref.lab.datasets.formats.arrays import Raw, require
+from fedref.lab.datasets.formats.arrays import Raw, as_targets, require, require_utf8
 from fedref.models.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
@@ -47,7 +46,7 @@ def read_users(path: Path, parse: Parse) -> list[User]:
     if not (isinstance(names, list) and isinstance(entries, dict) and isinstance(counts, list)):
         raise data_error(path, "users, num_samples or user_data is missing or odd", EXPECTED)
     with as_data_error(path, "names of users in UTF-8"):
-        arrays.require_utf8(names)
+        require_utf8(names)
     same = set(names) == entries.keys() and len(names) == len(entries) == len(counts)
     odd = first_repeated(names) or min(set(names) ^ entries.keys(), default="")
     what = f"{len(names)} users, {len(entries)} user_data, {len(counts)} num_samples: {odd!r}"
@@ -113,7 +112,7 @@ def parse_labels(y: list[Any], where: str) -> Array:
     require_each("y", y, right, where, expected)
     if words:
         return np.array(labels, object)
-    return arrays.as_targets(np.array(labels), len(y), where)[0]
+    return as_targets(np.array(labels), len(y), where)[0]
 
 
 def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:

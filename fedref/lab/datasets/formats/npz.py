@@ -13,7 +13,6 @@ import numpy as np
 
 from fedref.boundary.files import as_data_error, open_regular, unpacked_limit
 from fedref.lab.datasets.formats import arrays, recipes
-from fedref.lab.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
 
 EXPECTED = (
@@ -51,12 +50,12 @@ def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> di
     return contents
 
 
-def read(path: Path) -> Raw:
+def read(path: Path) -> arrays.Raw:
     """Read an archive in either layout (see the module's docstring)."""
     with open_regular(path, EXPECTED) as stream:
         contents = read_archive(stream, path, expected_of(stream))
     if PUBLISHED[0] not in contents:
-        return Raw(contents)
+        return arrays.Raw(contents)
     X, y, test_X, test_y = arrays.take_arrays(contents, str(path), PUBLISHED)
     with as_data_error(path, "as many labels as images in both parts"):
         parts = [(X, y, "train_labels"), (test_X, test_y, "test_labels")]
@@ -73,11 +72,11 @@ def expected_of(stream: IO[bytes]) -> str:
     return expected
 
 
-def join(parts: list[tuple[Array, Array]], where: object) -> Raw:
+def join(parts: list[tuple[Array, Array]], where: object) -> arrays.Raw:
     """Join the training part (X, y) and the test part, if there is one, which comes last."""
     X, y = zip(*parts)
     kinds = " and ".join(f"{x.shape} of {x.dtype}" for x in X)
     alike = len({(x.shape[1:], x.dtype) for x in X}) == 1
     arrays.require(alike, where, f"images of shape {kinds}", "images of one size and type")
     test = {"test_from": len(X[0])} if len(X) > 1 else {}
-    return Raw({"X": np.concatenate(X), "y": np.concatenate(y)}, test)
+    return arrays.Raw({"X": np.concatenate(X), "y": np.concatenate(y)}, test)

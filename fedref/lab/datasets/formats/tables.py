@@ -19,8 +19,7 @@ import numpy as np
 
 from fedref.boundary.errors import unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
-from fedref.lab.datasets.formats import arrays
-from fedref.lab.datasets.formats.arrays import Raw, as_number, require
+from fedref.lab.datasets.formats.arrays import Raw, as_number, encode_labels, list_some, require
 from fedref.models.numerics import Array
 
 EXPECTED = (
@@ -80,7 +79,7 @@ def note_roles(columns: Columns) -> tuple[str, ...]:
     names = [columns.names[i] for i in columns.features]
     odd = [x for x in names if re.sub("[^a-z]", "", x.lower()) in ROLES or x.startswith("Unnamed:")]
     note = (
-        f"taken as features: {arrays.list_some(odd)}; leave out what is none (a column `test` of 1 and 0 "
+        f"taken as features: {list_some(odd)}; leave out what is none (a column `test` of 1 and 0 "
         "marks test rows, data.client names the column of clients)"
     )
     return (note,) if odd else ()
@@ -159,7 +158,7 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
     facts: dict[str, Any] = {"notes": note_roles(columns)}
     for role, texts in cells.items():
         if role == "client":
-            found[role], facts["client_names"] = arrays.encode_labels(texts)
+            found[role], facts["client_names"] = encode_labels(texts)
         elif role == "y":
             name = names[columns.roles[role]]
             found[role], facts["label_names"] = numbers_or_words(texts, lines, name, path)
@@ -179,7 +178,7 @@ def numbers_or_words(
     """Return y as (numbers, None), or as (each cell's index among the distinct words, these words)."""
     known = {cell: as_number(cell) for cell in set(cells)}
     if all(value is None for value in known.values()):
-        return arrays.encode_labels(cells)
+        return encode_labels(cells)
     odd = {cell for cell, value in known.items() if value is None or not isfinite(value)}
     if odd:
         k = next(k for k, cell in enumerate(cells) if cell in odd)

@@ -128,8 +128,7 @@ class Dirichlet(Dealt):
         base.require_rows(users, self.min_rows, rows, source)
         rng_order, rng_share, rng_even = streams
         pools = partition.shuffle_clients(by_class(source, rows), rng_order)
-        concentration = np.full(users, self.alpha)
-        count = [apportion(n, rng_share.dirichlet(concentration)) for n in pools.sizes]
+        count = [apportion(n, rng_share.dirichlet(np.full(users, self.alpha))) for n in pools.sizes]
         pool_of, client = np.divmod(np.arange(len(count) * users), users)
         dealt = partition.deal(pools, pool_of, client, np.concatenate(count), users)
         return even_out(dealt, self.min_rows, rng_even)
