@@ -21,7 +21,7 @@ from fedref.lab.experiments.config import Experiment, compose, setting_entries
 from fedref.lab.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.lab.experiments.own_code import errors_of_own_code
 from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run_single_threaded
-from fedref.lab.experiments.progress import SILENT, Progress, console_progress
+from fedref.lab.experiments.progress import SILENT, Progress, console_progress, ignore
 from fedref.lab.experiments.results import Run, note_on_scales
 from fedref.lab.experiments.seal import numeric_rooms, seal_of
 from fedref.lab.experiments.unit import Engine, EngineOf, Record, Unit, iterate_rounds, units
@@ -31,13 +31,15 @@ from fedref.rounds.threads import available_threads, limit_threads
 class Options(NamedTuple):
     """How units are completed; the numbers do not depend on it.
 
-    directory : None: nothing is saved. every : seconds between savings of a unit, or more if one takes
-    long; 0: after every round. changed_code : go on with units that other code or another version of
-    fedref has begun. workers : processes of this machine that share the units; executor : runs whole units
-    in their place. threads : how many run the clients of a round where the model is large, divided by the
-    workers (None: one a processor). rooms : what `numeric_rooms` returns, if another process has it.
+    loader : holds what `resolve_experiment` has loaded. directory : None: nothing is saved. every : seconds
+    between savings of a unit, or more if one takes long; 0: after every round. changed_code : go on with
+    units that other code or another version of fedref has begun. workers : processes of this machine that
+    share the units; executor : runs whole units in their place. threads : how many run the clients of a
+    round where the model is large, divided by the workers (None: one a processor). rooms : what
+    `numeric_rooms` returns, if another process has it.
     """
 
+    loader: Loader
     directory: Path | None = None
     every: float = 10.0
     changed_code: bool = False
@@ -49,15 +51,18 @@ class Options(NamedTuple):
     rooms: Mapping[str, str] | None = None
 
 
+#: What another process sends back of a unit: files by their paths, and messages.
+Sent = tuple[dict[str, bytes], list[str]]
+
 # ---- one unit ------------------------------------------------------------------------------------
 
 
-def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record, None, None]:
+def complete_unit(unit: Unit, how: Options) -> Generator[Record, None, None]:
     """Run the rounds that a unit's file does not have yet, and save it; yield the record after each.
 
     If an error, a signal or the caller ends it, what was done is saved.
     """
-    directory, progress = how.directory, how.progress
+    loader, directory, progress = how.loader, how.directory, how.progress
     loaded = load_experiment(unit.experiment, loader)
     engine = progress.watch(how.engine(unit, loaded) if how.engine else Engine())
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
@@ -94,48 +99,38 @@ def complete_unit(unit: Unit, loader: Loader, how: Options) -> Generator[Record,
             raise
 
 
-def complete_elsewhere(
-    unit: Unit,
-    tell: Callable[[int], None] = lambda rounds: None,
-    *,
-    loader: Loader,
-    how: Options | None = None,
-) -> tuple[dict[str, bytes], list[str]]:
-    """Complete a unit in another process than the run's; return its files by their paths, and messages.
-
-    how : None: there is no directory to save in. Else no file is returned.
-    """
-    messages: list[str] = []
-    with nullcontext() if how else run_directory.temporary_directory() as folder:
+def complete_elsewhere(unit: Unit, tell: Callable[[int], None] = ignore, *, how: Options) -> Sent:
+    """Complete a unit in another process than the run's; return its files, unless `how` has a directory."""
+    messages = list[str]()
+    with run_directory.temporary_directory() if how.directory is None else nullcontext() as folder:
         if folder:
             run_directory.make_folders(folder, [unit])
-        options = how or Options(folder, every=inf)
-        options = options._replace(progress=Progress(message=messages.append))
-        for record in complete_unit(unit, loader, options):
+        report = Progress(message=messages.append)
+        here = how._replace(directory=folder or how.directory, progress=report)
+        for record in complete_unit(unit, here):
             tell(unit.rounds_done(record))
-        if not folder:
-            return {}, messages
         # scores first, as a record counts on them
-        paths = [p for end in ("scores", "ckpt") for p in sorted(folder.glob(f"*/*.{end}"))]
+        ends = ("scores", "ckpt") if folder else ()
+        paths = [path for end in ends for path in sorted(folder.glob(f"*/*.{end}"))]
         return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}, messages
 
 
 # ---- all units -----------------------------------------------------------------------------------
 
 
-def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[Record]:
+def complete_units(work: list[Unit], how: Options) -> Iterator[Record]:
     """Complete all units: in this process, in `workers` of this machine, or in an executor."""
     place, progress = how.directory, how.progress
     saved = {u.number for u in work if place and run_directory.UnitFiles(place, u).record.exists()}
     new = [unit for unit in work if unit.number not in saved]
 
-    def run_elsewhere() -> Generator[tuple[Unit, tuple[dict[str, bytes], list[str]]], None, None]:
-        call = partial(complete_elsewhere, loader=loader)
+    def run_elsewhere() -> Generator[tuple[Unit, Sent], None, None]:
         if how.executor is not None:
+            call = partial(complete_elsewhere, how=Options(how.loader, every=inf))
             yield from run_in_executor(how.executor, call, new)
         elif how.workers > 1:
             theirs = how._replace(engine=None, progress=SILENT, rooms=numeric_rooms())
-            call = partial(call, how=theirs)
+            call = partial(complete_elsewhere, how=theirs)
             yield from run_in_workers(how.workers, call, work, progress.elsewhere, progress.message)
 
     with closing(run_elsewhere()) as results:
@@ -148,7 +143,7 @@ def complete_units(work: list[Unit], loader: Loader, how: Options) -> Iterator[R
                 progress.message(text)
             progress.elsewhere({unit.number: unit.experiment.rounds + 1})
     for unit in work:  # of those that others have run, what follows has only to read the files
-        with closing(complete_unit(unit, loader, how)) as rounds:
+        with closing(complete_unit(unit, how)) as rounds:
             for i, record in enumerate(rounds):
                 if i == 0 and unit.number not in saved:
                     for earlier in record.earlier():
@@ -165,14 +160,14 @@ def execute(
 ) -> Run:
     """Run every unit; go on from its file, if there is one; write the tables at the end.
 
-    how : as in `Options`. loader : holds what `resolve_experiment` has loaded.
+    loader, how : as in `Options`.
     """
-    options, loader, work = Options(directory, **how), loader or Loader(), units(experiment)
+    options, work = Options(loader or Loader(), directory, **how), units(experiment)
     workers = 1 if options.executor is not None else options.workers
     shared = directory is None and (workers > 1 or options.executor is not None)
 
     def run_all() -> Run:
-        first = load_experiment(work[0].experiment, loader)
+        first = load_experiment(work[0].experiment, options.loader)
         options.progress.phase("training")
         if directory is not None:
             run_directory.refuse_other_units(directory, work)
@@ -180,7 +175,7 @@ def execute(
             place = folder or directory
             if place is not None:
                 run_directory.make_folders(place, work)
-            done = complete_units(work, loader, options._replace(directory=place))
+            done = complete_units(work, options._replace(directory=place))
             if directory is None:  # the files, if there are any, go
                 records = [record._replace(scores=list(record.scores)) for record in done]
             else:

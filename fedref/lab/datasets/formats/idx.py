@@ -83,10 +83,10 @@ def folder_holds_images(folder: Path) -> bool:
     return any(TRAINING.search(path.name) for path in folder.iterdir())
 
 
-def read(folder: Path) -> Raw:
+def read(path: Path) -> Raw:
     """Read a folder with the idx files of one set."""
-    files = {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
-    raw = npz.join(read_parts(files, folder), folder)
+    files = {file.name: partial(read_bytes, file, EXPECTED) for file in path.iterdir()}
+    raw = npz.join(read_parts(files, path), path)
     turned = any(EMNIST in name and TRAINING.search(name) for name in files)
     notes = ("EMNIST's files: images turned upright, labels from 0",) if turned else ()
     return raw._replace(facts={**raw.facts, "notes": notes})
