@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import as_data_error, read_text, write_atomically
+from fedref.boundary.files import as_data_error, exists, read_text, write_or_raise
 from fedref.boundary.values import POSITIVE, Bounds
 from fedref.lab.commands.console import say
 from fedref.lab.experiments.results import write_csv
-from fedref.lab.experiments.run_directory import disk_errors
 
 WANTED = "a file that `fedref exercise start` wrote"
 #: The first line of a verdict, and those that are good.
@@ -111,14 +110,10 @@ def hunt(
 def write_new(texts: Mapping[Path, str]) -> None:
     """Write files that do not exist yet. Raises ConfigError if one does, and then writes none."""
     for path in texts:
-        with disk_errors(path):
-            if path.exists():
-                raise ConfigError(f"{path} exists: give another folder, or remove it")
+        if exists(path):
+            raise ConfigError(f"{path} exists: give another folder, or remove it")
     for path, text in texts.items():
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+        write_or_raise(path, text.encode())
 
 
 class Row(NamedTuple):
@@ -165,8 +160,7 @@ def check(
         print(class_table(rows))
     if csv is not None:
         written = [dict(zip(Row._fields, row)) for row in rows]
-        with disk_errors(csv):
-            write_atomically(csv, partial(write_csv, written, list(Row._fields)))
+        write_or_raise(csv, partial(write_csv, written, list(Row._fields)))
     return code
 
 
@@ -186,8 +180,7 @@ def draw_answer(path: Path, picture: Path, known: Mapping[str, Any], timeout: fl
         both = str(error)
     if isinstance(both, str):
         return f"no picture: {both}"
-    with disk_errors(picture):
-        save(pictures.draw(comparison.draw, both), picture)
+    save(pictures.draw(comparison.draw, both), picture)
     return f"{both.words()}\n  {picture}"
 
 

@@ -86,9 +86,8 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
             f"labels run from {labels[0]} to {labels[-1]}: no model has more than {MOST_CLASSES:,} classes; "
             "number them from 0, or use words"
         )
-    if known is None:  # a range stays one: the largest label may be larger than the memory
-        known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
-    known = known if isinstance(known, range) else sorted(known)
+    usual = labels[-1] + 1 if labels[0] >= 0 else len(labels)
+    known = range(usual) if known is None else sorted(known)
     among = known if isinstance(known, range) else {*known}
     codes = labels if all(label in among for label in labels) else known
     if source.label_names or codes != labels:
