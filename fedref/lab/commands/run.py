@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -122,10 +122,12 @@ def run(
     if print_config:
         print(config.toml_text(experiment), end="")
         return 0
-    with report_on(experiment, how if not dry_run else How(quiet=True)) as progress:
-        loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
-        notes = SILENT.message if how.silent else tell
+    with ExitStack() as stack:
         with naming(file):
+            report = report_on(experiment, how if not dry_run else How(quiet=True))
+            progress = stack.enter_context(report)
+            loader, tell = Loader(how.data_dir, phase=progress.phase), progress.message
+            notes = SILENT.message if how.silent else tell
             experiment = resolve_experiment(experiment, loader, notes, many)
         if dry_run:
             show_plan(experiment, out, how)
@@ -260,7 +262,7 @@ def keys_help() -> str:
     """Return the algorithms, and a line or more for each key that has no flag."""
     names_only = fill(", ".join(ALGORITHMS), HELP_WIDTH - 2, break_on_hyphens=False)
     rest = {with_dashes(k): entry.describe() for k, entry in KEYS.items() if k not in FLAGS}
-    shape = {"initial_indent": "  ", "subsequent_indent": " " * 22}
+    shape: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": " " * 22}
     lines = [fill(f"{key:<20}{text}", HELP_WIDTH, **shape) for key, text in rest.items()]
     lines.append("  and split.KEY, model.KEY, data.KEY, ALGORITHM.KEY, sweep.KEY=[VALUE, ...]")
     return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])

@@ -109,9 +109,10 @@ def complete_elsewhere(unit: Unit, tell: Callable[[int], None] = ignore, *, how:
         here = how._replace(directory=folder or how.directory, progress=report)
         for record in complete_unit(unit, here):
             tell(unit.rounds_done(record))
+        if not folder:
+            return {}, messages
         # scores first, as a record counts on them
-        ends = ("scores", "ckpt") if folder else ()
-        paths = [path for end in ends for path in sorted(folder.glob(f"*/*.{end}"))]
+        paths = [p for end in ("scores", "ckpt") for p in sorted(folder.glob(f"*/*.{end}"))]
         return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}, messages
 
 

@@ -18,7 +18,7 @@ from fedref.algorithms.fedprox import dissimilarity
 from fedref.boundary.errors import ConfigError
 from fedref.lab.experiments import config
 from fedref.lab.experiments.generator import GeneratorRounds
-from fedref.lab.experiments.own_code import CarefulClients, Say, check_form, is_own, name_of
+from fedref.lab.experiments.own_code import CarefulClients, check_form, is_own, name_of
 from fedref.lab.experiments.scores import ScoreFile
 from fedref.models import tree
 from fedref.models.base import Model
@@ -33,6 +33,7 @@ from fedref.sampling import Plan, Sampling, make_plan, stream
 Row = dict[str, Any]
 #: More units than this are run with --many only.
 MOST_UNITS = 10_000
+Say = Callable[[str], None]
 
 
 class Unit(NamedTuple):
