@@ -214,19 +214,16 @@ def leaves_of_algorithms(key: str, wanted: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(table, Mapping):
             for name, x in table.items():
                 yield from leaves(f"algorithms.{label}.{name}", x)
-            table = {"algorithm": table.get("algorithm", label)}
-        elif not (isinstance(one, str) or callable(one)):
+            chosen[label] = {"algorithm": table.get("algorithm", label)}
+        elif isinstance(one, str) or callable(one):
+            chosen[label] = {"algorithm": one} if isinstance(wanted, Mapping) else one
+        else:
             where = f"algorithms.{label}" if isinstance(wanted, Mapping) else "algorithm"
             expected = "a table, or an algorithm's name, class or object"
             raise ConfigError(f"{where} is {quote(one)}, expected {expected}")
-        chosen[label] = (
-            {"algorithm": one} if table is one and isinstance(wanted, Mapping) else table
-        )
     if len(chosen) < len({quote(one) for _, one in pairs}):
-        raise ConfigError(
-            "two algorithms have the same label, expected different ones, as in "
-            "[algorithms.LABEL] or algorithms={LABEL: ...}"
-        )
+        how = "as in [algorithms.LABEL] or algorithms={LABEL: ...}"
+        raise ConfigError(f"two algorithms have the same label, expected different ones, {how}")
     if chosen or not isinstance(wanted, Mapping):  # an empty table says nothing
         yield key, chosen
 
@@ -320,14 +317,8 @@ def tables_with(path: str, tree: Table) -> list[dict[str, Any]]:
     if having := [algorithms[label] for label, entries in known.items() if path in entries]:
         return having
     if where and where not in TABLES:
-        words = {*map(spell_key, TABLES), *known}
-        raise ConfigError(
-            unknown(
-                "table or algorithm of this run",
-                spell_key(where.removeprefix("algorithms.")),
-                words,
-            )
-        )
+        label, words = spell_key(where.removeprefix("algorithms.")), {*TABLES, *known}
+        raise ConfigError(unknown("table or algorithm of this run", label, words))
     taken = {with_dashes(key) for entries in known.values() for key in entries}
     if path in HYPERPARAMETERS:
         takes = f"takes {with_dashes(path)}; they take {', '.join(sorted(taken))}"
