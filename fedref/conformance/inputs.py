@@ -128,6 +128,10 @@ def other_arrays(case: Case) -> Iterator[tuple[str, Case]]:
             for words, rows in (("the last row", slice(-1)), ("all rows but the first", slice(1))):
                 put = {f"{a}.{field}": x[rows] for field, x in xs.items()}
                 yield changed(case, f"{a} lacks {words}", put)
+    for name, x in case.inputs.items():
+        if name.startswith(("client.", "server.")) and x.dtype.kind == "f":
+            for words, put in (("0", np.zeros_like(x)), ("1", np.ones_like(x))):
+                yield changed(case, f"{name} is {words}", {name: put})
     for name in ("n", "counts"):
         if name in case.inputs:
             x = case.inputs[name]

@@ -10,14 +10,14 @@ differ, a ratio, an order of entries, a multiple of an input.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
 from fedref.conformance.inputs import other_inputs
 from fedref.conformance.trials import SearchEnded, Trials, search_apart
-from fedref.conformance.variations import Variation, find_variation
+from fedref.conformance.variations import Test, Variation, find_variation, see, variations_of
 from fedref.judge import Case, errata, find_combination
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import first_rounds
@@ -32,6 +32,9 @@ TRIED = 4
 #: Calls of functions (four take a microsecond) that trials of names may take, and then those for evidence,
 #: whatever a backend answers. What is left is shared among the functions and algorithms that fail.
 LIMIT, EVIDENCE = 24_000_000, 24_000_000
+#: The functions of a model alone, and those of the halves of a round.
+OF_MODELS = "loss", "grad", "hvp"
+HALVES = "client", "aggregate"
 #: Whether a wrong specification's answer to a case is the backend's, or the right one.
 Fits = Callable[[Mapping[str, Any], Case], bool]
 #: How evidence begins that is a name which fits smaller cases; what joins the names of two at once.
@@ -80,18 +83,19 @@ def find_mistakes(
     results = [keep_best_names(result, counts, against) for result in results]
     results = [describe(result, case, dtype) for result, case in zip(results, cases)]
     trials.left = EVIDENCE
-    search = Search(dtype, trials)
-    subjects = sorted(
-        by_subject(cases).values(), key=lambda places: cases[places[0]].call == "round"
-    )
-    unnamed = [[i for i in places if is_unexplained(results[i])] for places in subjects]
-    for n, (places, failed) in enumerate(zip(subjects, unnamed)):
+    search = Search(results, cases, dtype, trials)
+    parts = dict[tuple[str, str], list[int]]()
+    for subject, places in by_subject(cases).items():  # a model's loss and its derivatives are one
+        parts.setdefault(("", "") if subject[0] in OF_MODELS else subject, []).extend(places)
+    unnamed = [[i for i in places if is_unexplained(results[i])] for places in parts.values()]
+    ordered = [*zip(parts, parts.values(), unnamed)]
+    ordered.sort(key=lambda part: (part[0][1] != "", part[0][0] == "round"))
+    for n, (_, places, failed) in enumerate(ordered):
         if failed and trials.left > 0:
-            share = trials.left / sum(map(bool, unnamed[n:]))
-            clear = [i for i in places if not cases[i].convention]
-            passed = [cases[i] for i in clear if results[i].status == PASSED]
-            some = [(cases[i], results[i]) for i in failed]
-            if said := search.tell(some, passed, trials.left - share):
+            later = [some for _, _, some in ordered[n + 1 :] if not search.waits(some)]
+            share = trials.left / (1 + sum(map(bool, later)))
+            passed = [i for i in places if results[i].status == PASSED and not cases[i].convention]
+            if said := search.tell(failed, passed, trials.left - share):
                 for i in failed:
                     results[i] = results[i]._replace(evidence=said)
     return [tuple(getattr(result, name) for name in FOUND) for result in results]
@@ -212,60 +216,95 @@ def is_unexplained(result: Result) -> bool:
 class Search:
     """The search for what explains the failures of a function and algorithm that have no name.
 
-    found : the variations that explained others, which are tried first.
+    found : the variations that explained others, which are tried first. models : families whose loss or
+    derivatives are wrong, and have no name; right : those whose are right. halves : algorithms of whose
+    rounds a half is wrong, and has no name.
     """
 
-    def __init__(self, dtype: str, trials: Trials) -> None:
-        self.dtype, self.trials, self.found = dtype, trials, list[Variation]()
-        self.models = set[str]()  # families whose loss or derivatives are wrong
+    def __init__(
+        self, results: Sequence[Result], cases: Sequence[Case], dtype: str, trials: Trials
+    ) -> None:
+        self.results, self.cases, self.dtype, self.trials = results, cases, dtype, trials
+        self.found = list[Variation]()
+        both = [*zip(results, cases)]
+        of_models = [(r, case.model["family"]) for r, case in both if case.call in OF_MODELS]
+        self.models = {family for r, family in of_models if is_unexplained(r)}
+        self.right = {family for r, family in of_models if r.status == PASSED} - {
+            family for r, family in of_models if r.status == FAILED
+        }
+        self.halves = {c.algorithm for r, c in both if c.call in HALVES and is_unexplained(r)}
 
-    def tell(
-        self, failed: Sequence[tuple[Case, Result]], passed: Sequence[Case], end: float
-    ) -> str:
+    def waits(self, failed: Sequence[int]) -> str:
+        """Return what is to be mended before these cases are looked at, or ""."""
+        some = [self.cases[i] for i in failed]
+        if all(case.call not in OF_MODELS and case.model["family"] in self.models for case in some):
+            return "the model itself is wrong (loss, grad or hvp): begin there"
+        if all(case.call == "round" and case.algorithm in self.halves for case in some):
+            return "a half of the round is wrong (client or aggregate): begin there"
+        return ""
+
+    def tell(self, failed: Sequence[int], passed: Sequence[int], end: float) -> str:
         """Return the combination of terms or the variation that these answers are, or "".
 
-        end : the search stops when so many calls are left.
+        failed, passed : the places of the cases. end : the search stops when so many calls are left.
         """
-        families = {case.model["family"] for case, _ in failed}
-        if not failed[0][0].algorithm:
-            self.models |= families
-        elif families <= self.models:
-            return "the model itself is wrong (loss, grad or hvp): begin there"
-        some = sorted(failed, key=lambda pair: pair[0].model["d"])[:TRIED]
-        outputs = {case.name: result.outputs for case, result in some}
+        if (waits := self.waits(failed)) and not self.found:
+            return waits
+        outputs = {self.cases[i].name: self.results[i].outputs for i in failed}
+        wrong = self.simplest(failed)
+        early = [shorten(case, result.output) for case, result in wrong]
+        rest, right = (
+            sorted((self.cases[i] for i in some), key=lambda case: case.model["d"])
+            for some in (failed, passed)
+        )
 
         def fits(made: Mapping[str, Any], case: Case) -> bool:
             return is_made(made, outputs[case.name], case, self.dtype)
 
-        is_round = some[0][0].call == "round"
-        wrong = [shorten(case, result.output) for case, result in some]
-        right = sorted(passed, key=lambda case: case.model["d"])[:TRIED]
         as_right = partial(holds, dtype=self.dtype)
-        if said := self.other_input(wrong, fits, right, as_right, end):
+        tests: list[Test] = [(fits, case) for case in early]
+        tests += [(as_right, case) for case in right[:TRIED]]
+        tests += [(fits, case) for case in rest] + [(as_right, case) for case in right[TRIED:]]
+        find = partial(find_variation, early, tests, outputs, trials=self.trials, end=end)
+        if waits:
+            return str(find(self.found) or waits)
+        if said := self.other_input(early[0], tests, end):
             return said
-        if not is_round and (said := self.combination(some)):
+        is_round = early[0].call == "round"
+        if not is_round and (said := self.combination(wrong)):
             return said
         middle = (self.trials.left + end) / 2
-        if is_round and (pair := self.pair(some, passed, middle)):
+        if is_round and (pair := self.pair(wrong, right, middle)):
             return f"two known mistakes at once: {BOTH.join(pair)}"
-        variation = find_variation(
-            wrong, fits, right, as_right, outputs, self.found, self.trials, end
-        )
+        models = not {case.model["family"] for case in rest} <= self.right
+        variation = find(chain(self.found, variations_of([see(case) for case in early], models)))
         if variation is None:
-            return self.combination(some) if is_round else ""
+            return self.combination(wrong) if is_round else ""
         self.found.append(variation)
         return str(variation)
+
+    def simplest(self, failed: Sequence[int]) -> list[tuple[Case, Result]]:
+        """Return a few cases that take few calls, of several families if there are, and their verdicts."""
+        seen = Counter[str]()
+
+        def key(pair: tuple[Case, Result]) -> tuple[int, int]:
+            case = shorten(pair[0], pair[1].output)
+            seen[case.model["family"]] += 1
+            return seen[case.model["family"]], self.trials.effort(case)
+
+        some = [(self.cases[i], self.results[i]) for i in failed]
+        some = sorted(some, key=lambda pair: pair[0].model["d"])[: 4 * TRIED]
+        return sorted(some, key=key)[:TRIED]
 
     def pair(
         self, failed: Sequence[tuple[Case, Result]], passed: Sequence[Case], end: float
     ) -> tuple[str, ...]:
         """Return two names that explain these rounds together, of those that no case here refutes."""
-        some = sorted(failed, key=lambda pair: pair[0].model["d"])[:TRIED]
-        early = [shorten(case, result.output) for case, result in some]  # most pairs end here
-        wrong = [*zip(early, some), *((case, (case, result)) for case, result in some)]
+        early = [shorten(case, result.output) for case, result in failed]  # most pairs end here
+        wrong = [*zip(early, failed), *((case, (case, result)) for case, result in failed)]
         refuted = {name for case in passed for name in case.catches}
-        tried = dict.fromkeys(name for case, _ in some for name in case.catches)
-        paper, _, _ = some[0][0].tag.partition(" ")
+        tried = dict.fromkeys(name for case, _ in failed for name in case.catches)
+        paper, _, _ = failed[0][0].tag.partition(" ")
         own = [n for n in tried if MISTAKES[n].tag.startswith(f"{paper} ") and n not in refuted]
 
         def answer(case: Case, both: tuple[str, ...]) -> dict[str, Array]:
@@ -281,23 +320,20 @@ class Search:
                 return both
         return ()
 
-    def other_input(
-        self, failed: Sequence[Case], fits: Fits, passed: Sequence[Case], holds: Fits, end: float
-    ) -> str:
+    def other_input(self, first: Case, tests: Sequence[Test], end: float) -> str:
         """Return which other inputs have these answers, or ""."""
-        others = {case.name: dict(other_inputs(case)) for case in failed}
+        others = dict[str, dict[str, Callable[[], dict[str, Any]]]]()
 
         def answer(case: Case, words: str) -> dict[str, Any]:
-            known = others.get(case.name) or others.setdefault(case.name, dict(other_inputs(case)))
+            key = f"{case.name} {len(case.inputs)}"
+            known = others.get(key) or others.setdefault(key, dict(other_inputs(case)))
             work = known.get(words, lambda: dict(case.outputs))
             return self.trials.answer(case, words, lambda _: work())
 
-        for words in others[failed[0].name]:
+        for words, _ in other_inputs(first):
             if self.trials.left <= end:
                 break
-            if all(
-                words in others[case.name] and fits(answer(case, words), case) for case in failed
-            ) and all(holds(answer(case, words), case) for case in passed):
+            if all(test(answer(case, words), case) for test, case in tests):
                 return f"it is the right answer where {words}"
         return ""
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import textwrap
 from collections import Counter
@@ -22,7 +23,7 @@ from fedref.conformance.vectors import Case
 from fedref.judge import evidence
 from fedref.judge.errata import MISTAKES
 from fedref.judge.evidence import SINGLE
-from fedref.judge.verdicts import FAILED, NOT_ASKED, NOT_OFFERED, PASSED, Result
+from fedref.judge.verdicts import AT_KINK, FAILED, NOT_ASKED, NOT_OFFERED, PASSED, Result
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -76,7 +77,14 @@ def report_text(
     every = results
     lines, results = set_apart(results, patterns)
     lines += [*overview(results, cases), *list_failures(results)]
-    remarks = Counter(remark for result in results for remark in result.remarks)
+    by_name = {case.name: case for case in cases}
+    wrong = {by_name[r.case].call for r in results if r.status == FAILED and r.case in by_name}
+    remarks = Counter(
+        remark
+        for result in results
+        for remark in result.remarks  # a derivative that is wrong elsewhere is wrong at a kink, too
+        if AT_KINK not in remark or by_name[result.case].call not in wrong
+    )
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
     calls = {case.name: case.call for case in cases}
     missing = Counter(calls[r.case] for r in results if r.status == NOT_OFFERED)
@@ -126,11 +134,11 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     case, output = by_name[least.case], least.output
     got, want = (np.asarray(x[output], float) for x in (least.outputs, case.outputs))
     far = np.abs(got - want)
-    place = evidence.places_of(far == far.max(initial=0), case).partition(", ")[0]
+    place = re.split(r", (?=[Wb]\d|…|\[)", evidence.places_of(far == far.max(initial=0), case))[0]
     at = np.unravel_index(far.argmax(), far.shape)
     values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
     return (
-        f"begin with {case.name}, the smallest (d = {case.model['d']}): {output}{place}: {values}"
+        f"begin with {case.name}, the smallest (d = {case.model['d']}): {output} {place}: {values}"
     )
 
 

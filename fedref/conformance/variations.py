@@ -1,26 +1,30 @@
 """Variations: the specification with one small change, tried where no known mistake has a backend's numbers.
 
-A change leaves out a factor or a term, turns a sign, doubles, halves or squares, or puts another variable
-or function in the place of one; or it puts in a number, which is solved for: 0.1 of what a ReLU leaves out.
-Nobody has written such a change down, as a known mistake is: a search finds it.
+A change is a row of `edits.txt`, another variable in the place of one, a line left out, done twice or too
+late; or it puts in a number, which is solved for: 0.1 of what a ReLU leaves out. It is made in the
+specification's own text, and in what `by_hand.txt` has in the place of that. Nobody has written such a
+change down, as a known mistake is: a search finds it.
 """
 
 import ast
 import inspect
+import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
-from itertools import chain, product
-from types import CodeType
+from functools import cache, cached_property, partial
+from importlib.resources import files
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
 from fedref import spec
-from fedref.conformance.trials import Trials, profile
-from fedref.judge import adapter
+from fedref.conformance.trials import Trials
+from fedref.judge import adapter, errata
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
 from fedref.judge.halves import NAMES, cut
@@ -30,71 +34,145 @@ from fedref.models.numerics import Array
 END = spec.make_toy.__code__.co_firstlineno
 #: Where the models begin.
 MODELS = spec.unpack.__code__.co_firstlineno
+#: What of the adapter has variations, and of these what is of a model.
+OF_ADAPTER = {
+    "kept_sums": False,
+    "personal": False,
+    "mean_pool": True,
+    "WeightedRisk.__call__": True,
+}
 #: The number that a change puts in, by its name in the code; where it is 0, nothing is changed.
 NUMBER = "number_that_is_put_in"
 #: A number is solved for by so many secants, in cases with so many wrong entries; a fraction by fewer.
 SECANTS, ENTRIES, FEW = 12, 6, 3
-#: Functions of one number, one of which may stand in the place of another.
-PHIS = {
-    "relu": "relu({})", "elu": "elu({})", "tanh": "tanh({})", "sigmoid": "sigmoid({})", "phi": "phi({})",
-    "softplus": "log(1 + exp({}))", "silu": "({0}) * sigmoid({0})",
-    "gelu": "({0}) * sigmoid(1.5957691216057308 * (({0}) + 0.044715 * ({0}) ** 3))",
-}  # fmt: skip
+#: Functions of one number, of which a part may be exchanged for a part of another.
+PHIS = {"elu", "relu", "tanh", "sigmoid", "softplus", "silu", "gelu"}
+#: What stands for any expression in the forms of edits.txt; "it" is the whole.
+WILD = {*"ABCDEG", "it"}
 
 
-#: What an expression becomes, and how that is said.
-Change = Iterator[tuple[ast.expr, str]]
+#: Whether an answer to a case is what it should be; the case.
+Test = tuple[Callable[[Mapping[str, Any], Case], bool], Case]
 
 
-class Variation(NamedTuple):
-    """right → wrong, an expression of a line in a function: spec.NAME or spec.Risk.NAME.
+@dataclass(eq=False)
+class Function:
+    """A function that answers, of the specification or of the adapter. is_model : of a model or the risk."""
 
-    text, code : the function's definition with it. number : what it puts in; nan until it is solved for.
+    name: str
+    module: ModuleType
+    node: ast.FunctionDef
+    is_model: bool
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Its variables and arguments."""
+        nodes = [*ast.walk(self.node)]
+        stored = {x.id for x in nodes if isinstance(x, ast.Name) and type(x.ctx) is ast.Store}
+        return stored | {x.arg for x in nodes if isinstance(x, ast.arg)}
+
+    @cached_property
+    def at_hand(self) -> list[ast.AST]:
+        """Expressions that may be in the place of a variable: gradients, and sums with a variable."""
+        return [
+            x
+            for x in ast.walk(self.node)
+            if (isinstance(x, ast.Call) and ast.unparse(x.func) == "f.grad")
+            or (isinstance(x, ast.BinOp) and isinstance(x.op, ast.Add | ast.Sub))
+        ]
+
+
+@dataclass(eq=False)
+class Variation:
+    """A change of a function: spec.NAME or spec.Risk.NAME.
+
+    made : a node of it, the field that is another, and what that is. right, wrong : what is another, and
+    how that is said. line : where it stands. number : what it puts in; nan until it is solved for; or what
+    that is in each case, by its name in `quantities`.
     """
 
-    function: str
-    line: str
-    right: str
+    function: Function
+    made: tuple[Any, str, Any]
+    line: ast.AST
+    right: ast.AST
     wrong: str
-    text: str
-    code: Any
-    number: float | None = None
+    number: float | str | None = None
 
     def __str__(self) -> str:
-        line = "" if self.right == self.line else f", in {textwrap.shorten(self.line, 100)}"
+        line = "" if self.right is self.line else f", in {shorten(self.line)}"
         wrong, t = self.wrong, self.number
-        if t is not None and np.isfinite(t):
+        if isinstance(t, str):
+            wrong = wrong.format(t=t, more=t, rest=f"(1 - {t})")
+        elif t is not None and np.isfinite(t):
             wrong = wrong.format(t=say(t), more=say(1 + t), rest=say(1 - t))
-        return f"as if in {self.function} {self.right} were {wrong}{line}"
+        return f"as if in {self.function.name} {shorten(self.right)} were {wrong}{line}"
+
+    def put(self, number: float | str) -> "Variation":
+        """Return the variation that puts in this number."""
+        other = copy(self)
+        other.number = number
+        return other
+
+    @cached_property
+    def built(self) -> tuple[Any, str]:
+        """The function's code, and its text if halves are cut from that."""
+        node, field, new = self.made
+        old = getattr(node, field)
+        setattr(node, field, new)
+        try:
+            module: Any = ast.fix_missing_locations(ast.Module([self.function.node], []))
+            text = ast.unparse(module) if self.function.name in NAMES else ""
+            return compile(module, str(self.function.module.__file__), "exec"), text
+        finally:
+            setattr(node, field, old)
+
+    def value(self, case: Case) -> float | None:
+        """Return the number that is put in for a case, nan where it has none."""
+        if isinstance(self.number, str):
+            return quantities(case).get(self.number, np.nan) - ("{more}" in self.wrong)
+        return self.number
 
     def answer(self, case: Case) -> dict[str, Any]:
         """Return what the specification answers with this change, {} where that raises."""
-        owner, _, name = self.function.rpartition(".")
-        boxes = box_texts(case.algorithm)
-        if self.function in boxes:
-            boxes = boxes | {self.function: self.text}
-        with patch.dict(vars(spec), {NUMBER: self.number, "SOURCE": "\n".join(boxes.values())}):
-            scope = dict[str, Any]()
-            exec(self.code, vars(spec), scope)
+        module, boxes = self.function.module, box_texts(case.algorithm)
+        owner, _, name = self.function.name.rpartition(".")
+        try:
+            code, text = self.built
+        except SyntaxError:  # a starred expression where none may be
+            return {}
+        if name in boxes:
+            boxes = boxes | {name: text}
+        scope, put = dict[str, Any](), {NUMBER: self.value(case), **helpers(case)}
+        with (
+            patch.dict(vars(spec), {"SOURCE": "\n".join(boxes.values())}),
+            patch.dict(vars(module), put),
+        ):
+            exec(code, vars(module), scope)
             with (
-                patch.object(getattr(spec, owner) if owner else spec, name, scope[name]),
+                patch.object(getattr(module, owner) if owner else module, name, scope[name]),
                 patch.object(adapter, "cut_boxes", partial(cut, spec)),  # halves have it, too
             ):
                 return try_answer(case, error=Exception)
 
     def solved(
         self, case: Case, outputs: Mapping[str, Any], trials: Trials, entries: int
-    ) -> "Variation | None":
-        """Return the variation with the number for which it gives these outputs, if there may be one."""
+    ) -> Iterator["Variation"]:
+        """Yield the variation with each number for which it may give these outputs.
+
+        entries : how many numbers are wrong, in all cases.
+        """
+        if not isinstance(self.number, float) or not np.isnan(self.number):
+            yield self
+            return
 
         def rest(t: float) -> Array:
-            answer = self._replace(number=t).answer
+            answer = self.put(t).answer
             return gap(trials.answer(case, str(self), answer), outputs, case)
 
         t, r = 0.0, gap(case.outputs, outputs, case)
         slope = (rest(2.0**-10) - r) * 2**10
         if not (slope @ r) ** 2 > 0.5 * (slope @ slope) * (r @ r):  # it leads elsewhere, or nowhere
-            return None
+            return
         for i in range(SECANTS):
             step = -float(slope @ r) / float(slope @ slope)
             r, before = rest(t + step), r
@@ -103,11 +181,23 @@ class Variation(NamedTuple):
             if size < 1e-11 or not slope.any():
                 break
             if not (np.isfinite(size) and (i < 3 or r @ r < 0.5 * (before @ before))):
-                return None
+                return
+        if not t:
+            return
         simple = Fraction(t).limit_denominator(20)
-        is_simple = abs(t - simple) < 1e-7
-        known = entries >= (FEW if is_simple else ENTRIES)
-        return self._replace(number=float(simple) if is_simple else t) if known and t else None
+        if is_simple := abs(t - simple) < 1e-7 and entries >= FEW:
+            yield self.put(float(simple))
+        put = t + ("{more}" in self.wrong)
+        if entries >= FEW:
+            for name, x in quantities(case).items():
+                if abs(put - x) < 1e-7 * abs(x):
+                    yield self.put(name)
+        if not is_simple and entries >= ENTRIES:
+            yield self.put(t)
+
+
+def shorten(node: ast.AST) -> str:
+    return textwrap.shorten(ast.unparse(node), 100)
 
 
 def say(x: float) -> str:
@@ -129,31 +219,66 @@ def gap(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case) -> Arra
     return np.concatenate([np.ravel(made[n] - outputs[n]) / scales[n] for n in wants])
 
 
+#: What a number may be that is put in: one of a case's, or of these functions of it.
+POWERS: Mapping[str, Callable[[float], float]] = {
+    "{}": lambda x: x, "1/{}": lambda x: 1 / x, "-{}": lambda x: -x, "2·{}": lambda x: 2 * x,
+    "{}/2": lambda x: x / 2, "{}²": lambda x: x * x, "(1 - {})": lambda x: 1 - x, "(1 + {})": lambda x: 1 + x,
+    "√{}": lambda x: x**0.5,
+}  # fmt: skip
+
+
+def quantities(case: Case) -> dict[str, float]:
+    """Return the numbers of a case that a wrong line may have as a factor, by name, and their powers."""
+    known = {**case.hyper, **case.model}
+    known |= {
+        f"len({n})": x.shape[-1] for n, x in case.inputs.items() if n.rpartition(".")[2] == "y"
+    }
+    clients = [x for n, x in case.inputs.items() if n in ("n", "plans.0.clients")]
+    known |= {"K": len(clients[0])} if clients else {}
+    return {
+        text.format(name): power(float(x))
+        for name, x in known.items()
+        if type(x) in (int, float) and x > 0 and x != 1
+        for text, power in POWERS.items()
+    }
+
+
+@np.errstate(all="ignore")
+def helpers(case: Case) -> dict[str, Any]:
+    """Return what the rows of edits.txt call, and which parameters are of weights and of which layers."""
+    weight, layer = [], []
+    for shape in case.model["shapes"]:
+        weight += [len(shape) > 1] * int(np.prod(shape))
+        layer += [(layer[-1] if layer else 0) + (len(shape) > 1)] * int(np.prod(shape))
+    return {
+        "constant": lambda x: np.real(spec.value(x)),
+        "softplus": lambda z: spec.log(1 + spec.exp(z)),
+        "silu": lambda z: z * spec.sigmoid(z),
+        "gelu": lambda z: z * spec.sigmoid(1.5957691216057308 * (z + 0.044715 * z**3)),
+        "numbered": enumerate,
+        "numbered_back": lambda xs: [*zip(range(len(xs := [*xs]))[::-1], xs)],
+        "weights_only": np.array(weight, float),
+        "but_first": 1.0 * (np.array(layer) > layer[0]),
+        "but_last": 1.0 * (np.array(layer) < layer[-1]),
+    }
+
+
 def find_variation(
-    failed: Sequence[Case], fits: Callable[[Mapping[str, Any], Case], bool],
-    passed: Sequence[Case], holds: Callable[[Mapping[str, Any], Case], bool],
-    outputs: Mapping[str, Mapping[str, Any]], first: Sequence[Variation], trials: Trials, end: float,
+    failed: Sequence[Case], tests: Sequence[Test], outputs: Mapping[str, Mapping[str, Any]],
+    variations: Iterable[Variation], trials: Trials, end: float,
 ) -> Variation | None:  # fmt: skip
     """Return the first variation that is a backend, or None.
 
-    fits : whether an answer is the backend's, in all cases that failed; holds : whether it is right, in
-    all that passed. outputs : the backend's, by case. first : variations to begin with.
-    end : how many calls are to be left of the trials.
+    failed : some cases that it must answer as the backend. tests : all that it must pass, with the cases,
+    in this order. outputs : the backend's, by case. end : how many calls are to be left of the trials.
     """
     entries = sum(count_wrong(case, outputs[case.name]) for case in failed)
-    for variation in chain(first, variations_of(functions_of(failed[0]))):
+    for variation in variations:
         if trials.left <= end:
             return None
-        if variation.number is not None and np.isnan(variation.number):
-            solved = variation.solved(failed[0], outputs[failed[0].name], trials, entries)
-            if solved is None:
-                continue
-            variation = solved
-        answer = partial(trials.answer, wrong=str(variation), answer=variation.answer)
-        if all(fits(answer(case), case) for case in failed) and all(
-            holds(answer(case), case) for case in passed
-        ):
-            return variation
+        for one in variation.solved(failed[0], outputs[failed[0].name], trials, entries):
+            if all(test(trials.answer(case, str(one), one.answer), case) for test, case in tests):
+                return one
     return None
 
 
@@ -166,179 +291,248 @@ def count_wrong(case: Case, outputs: Mapping[str, Any]) -> int:
 def box_texts(algorithm: str) -> dict[str, str]:
     """Return the boxes that the halves of an algorithm's rounds are cut from."""
     run = adapter.RUNS[algorithm][1].__code__.co_names if algorithm in adapter.RUNS else ()
-    return {n: ast.unparse(functions()[n]) for n in NAMES if n in ("fedavg", *run)}
+    return {n: ast.unparse(functions()[n][0].node) for n in NAMES if n in ("fedavg", *run)}
 
 
 @cache
-def functions() -> dict[str, ast.FunctionDef]:
-    """Return the specification's functions and methods by name, without dual numbers and the toy."""
-    found = dict[str, ast.FunctionDef]()
-    for node in ast.parse(inspect.getsource(spec)).body:
-        for inner in node.body if isinstance(node, ast.ClassDef) else [node]:
-            if isinstance(inner, ast.FunctionDef) and inner.lineno < END:
-                prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-                found[prefix + inner.name] = inner
+def functions() -> dict[str, list[Function]]:
+    """Return the functions and methods that have variations, by name: as they are, and by hand.
+
+    A box is there by hand alone, where it is: most of its lines are the same.
+    """
+    found = {name: [function] for name, function in originals().items()}
+    _, *blocks = (files("fedref.conformance") / "by_hand.txt").read_text("utf-8").split("\n\n")
+    for edits in (errata.parse(block).edits for block in blocks):
+        for module in (spec, adapter):
+            text = edited = inspect.getsource(module)
+            for edit in edits:
+                edited = errata.replace(edited, edit)
+            for function in functions_in(edited, module) if edited != text else ():
+                original = originals().get(function.name)  # the toy is a few lines further up
+                if original and ast.dump(original.node) != ast.dump(function.node):
+                    is_box = function.name in NAMES
+                    found[function.name] = [function] if is_box else [original, function]
     return found
 
 
-def functions_of(case: Case) -> list[str]:
-    """Return the names of the specification's functions that answer a case."""
-    ran = codes_of(lambda: try_answer(case, error=Exception))
-    seen = {x.co_qualname.partition(".<locals>")[0] for x in ran if x.co_filename == spec.__file__}
-    return [name for name in functions() if name in seen]
+def functions_in(text: str, module: Any) -> Iterator[Function]:
+    """Yield the functions that have variations in a module's text."""
+    for node in ast.parse(text).body:
+        for inner in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(inner, ast.FunctionDef):
+                prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+                name, line = prefix + inner.name, inner.lineno
+                if module is adapter and name in OF_ADAPTER:
+                    yield Function(name, module, inner, OF_ADAPTER[name])
+                elif module is spec and line < END:
+                    first = spec.stream.__code__.co_firstlineno
+                    yield Function(name, module, inner, not first <= line < MODELS)
 
 
-def codes_of(work: Callable[[], Any]) -> set[CodeType]:
-    """Return the code of every function that runs during `work()`."""
-    codes = set[CodeType]()
-    profile(work, lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
-    return codes
+class Seen(NamedTuple):
+    """What is seen of the functions while a case is answered.
 
-
-def is_model(function: ast.FunctionDef) -> bool:
-    """Return whether a function is of the risk or of a model, not of an algorithm."""
-    return not spec.stream.__code__.co_firstlineno <= function.lineno < MODELS
-
-
-def variations_of(names: Sequence[str]) -> Iterator[Variation]:
-    """Yield the variations of these functions: first the algorithm's, of them first those of terms.
-
-    Those with a number follow, and last other names in models, which are most.
+    lines : the numbers of those that ran, by function. kinds : the shapes of the variables that are numbers
+    or arrays, the types of others.
     """
-    some = sorted(names, key=lambda name: len(ast.unparse(functions()[name])))
-    ofs = {of: [name for name in some if is_model(functions()[name]) == of] for of in (False, True)}
-    terms, numbers = (
-        (drop_terms, scale_terms, change_functions, change_arguments),
-        (put_numbers, put_numbers_in_arguments),
-    )
-    for of_model, changes in (
-        (False, (*terms, change_names)), (True, terms), (False, numbers), (True, numbers),
-        (True, (change_names,)),
-    ):  # fmt: skip
-        for change, name in product(changes, ofs[of_model]):
-            yield from vary(name, change)
+
+    lines: Mapping[str, set[int]]
+    kinds: Mapping[str, Mapping[str, Any]]
 
 
-def vary(name: str, change: Callable[..., Change]) -> Iterator[Variation]:
-    """Yield the variations of one function by one kind of change."""
-    function = functions()[name]
-    module: Any = ast.Module([function], [])
-    number = np.nan if change in (put_numbers, put_numbers_in_arguments) else None
-    for parent, field, i, node, line in sites(function):
-        values = getattr(parent, field)
-        wrong: Any
-        for wrong, said in change(node, parent, function):
-            if isinstance(node, ast.arg):  # it is set anew where the function begins
-                wrong = ast.Assign([ast.Name(node.arg, ast.Store())], wrong)
-                new, place, values = [wrong, *function.body], (function, "body"), function.body
-            else:
-                new = wrong if i is None else [*values[:i], wrong, *values[i + 1 :]]
-                place = parent, field
-            setattr(*place, new)
-            code = compile(ast.fix_missing_locations(module), spec.__file__, "exec")
-            text = ast.unparse(module) if name in NAMES else ""
-            setattr(*place, values)
-            yield Variation(name, ast.unparse(line), ast.unparse(node), said, text, code, number)
+def see(case: Case) -> Seen:
+    """Return what is seen while the specification answers a case."""
+    seen = Seen({}, {})
+
+    def note(frame: Any, event: str, _: Any) -> Any:
+        code = frame.f_code
+        name = code.co_qualname.partition(".<locals>")[0]
+        if code.co_filename not in (spec.__file__, adapter.__file__) or name not in functions():
+            return None
+        seen.lines.setdefault(name, set()).add(frame.f_lineno)
+        if event == "return":
+            kinds = {n: kind_of(x) for n, x in frame.f_locals.items()}
+            seen.kinds[name] = {**seen.kinds.get(name, {}), **kinds}
+        return note
+
+    outer = sys.gettrace()
+    sys.settrace(note)
+    try:
+        try_answer(case, error=Exception)
+    finally:
+        sys.settrace(outer)
+    return seen
 
 
-def sites(node: ast.AST, line: Any = None) -> Iterator[tuple[Any, str, int | None, Any, Any]]:
-    """Yield the values in a function, each with its parent, its place in that, and its line.
+def kind_of(x: Any) -> Any:
+    x = spec.value(x)
+    return np.shape(x) if isinstance(x, int | float | np.ndarray | np.generic) else type(x)
 
-    What is called and what is set is no value. Arguments are sites, too, each its own line.
-    """
-    if isinstance(node, ast.FunctionDef) and line is None:
-        yield from ((node.args, "args", i, arg, arg) for i, arg in enumerate(node.args.args))
-    for field, value in ast.iter_fields(node):
-        for i, inner in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            own = (
-                inner if isinstance(inner, ast.Assign | ast.Return | ast.Yield | ast.Expr) else line
-            )
-            if isinstance(node, ast.For | ast.If) and field in ("iter", "test"):
-                yield node, field, None, inner, inner
-                own = inner
-            is_set = isinstance(getattr(inner, "ctx", None), ast.Store)
-            if isinstance(inner, ast.expr) and line is not None and field != "func" and not is_set:
-                yield node, field, i, inner, line
-            if isinstance(inner, ast.AST):
-                yield from sites(inner, own)
+
+@cache
+def originals() -> dict[str, Function]:
+    """Return the functions as they are, by name."""
+    some = ((module, inspect.getsource(module)) for module in (spec, adapter))
+    return {x.name: x for module, text in some for x in functions_in(text, module)}
+
+
+def idle_lines(seen: Seen) -> set[str]:
+    """Return the lines of functions as they are that did not run, and the heads of loops and ifs."""
+    ran = dict[str, bool]()
+    for name, numbers in seen.lines.items():
+        for x in ast.walk(originals()[name].node):
+            if isinstance(x, ast.stmt) and not isinstance(x, ast.FunctionDef):
+                head = getattr(x, "iter", getattr(x, "test", None)) or x
+                text = ast.unparse(head)
+                lines = range(x.lineno, (head.end_lineno or x.lineno) + 1)
+                ran[text] = ran.get(text, False) or not numbers.isdisjoint(lines)
+    return {text for text in ran if not ran[text]}
+
+
+# ---- what is changed -----------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of edits.txt: the form of an expression, and what that becomes."""
+
+    form: ast.expr
+    wrong: list[ast.expr]
+
+
+@cache
+def rows() -> dict[str, list[Row]]:
+    """Return the rows by their headings."""
+    _, *blocks = (files("fedref.conformance") / "edits.txt").read_text("utf-8").split("\n\n")
+    return {
+        block.partition(":")[0]: [
+            Row(parse(form), [parse(text) for text in wrong.split(" | ")])
+            for form, _, wrong in (line.partition(" → ") for line in block.strip().split("\n")[1:])
+        ]
+        for block in blocks
+    }
 
 
 def parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return ast.parse(text.strip(), mode="eval").body
 
 
-def drop_terms(node: ast.expr, parent: Any, _: ast.FunctionDef) -> Change:
-    """Yield an expression without a term, a factor or a function; of a loop some of its passes."""
-    if isinstance(parent, ast.If):
-        yield from ((parse(text), text) for text in ("True", "False"))
-    elif isinstance(parent, ast.For):
-        for part in ("[1:]", "[:-1]", "[:1]", "[::-1]"):
-            yield parse(f"list({ast.unparse(node)}){part}"), f"its {part}"
-    elif isinstance(node, ast.BinOp):
-        yield from ((side, ast.unparse(side)) for side in (node.left, node.right))
-    elif isinstance(node, ast.IfExp):
-        yield from ((side, ast.unparse(side)) for side in (node.body, node.orelse))
-    elif isinstance(node, ast.Call) and len(node.args) == 1:
-        yield node.args[0], ast.unparse(node.args[0])
+def matches(form: Any, node: Any, found: dict[str, Any]) -> bool:
+    """Return whether an expression has a form; found : what its wild names are, which is filled."""
+    if isinstance(form, ast.Name) and form.id in WILD:
+        if form.id in found:
+            return ast.unparse(found[form.id]) == ast.unparse(node)
+        found[form.id] = node
+        return isinstance(node, ast.expr)
+    if isinstance(form, list):
+        return len(form) == len(node) and all(matches(*pair, found) for pair in zip(form, node))
+    if not isinstance(form, ast.AST):
+        return bool(form == node)
+    return type(form) is type(node) and all(
+        matches(value, getattr(node, name), found)
+        for name, value in ast.iter_fields(form)
+        if name != "ctx"
+    )
 
 
-def scale_terms(node: ast.expr, parent: Any, _: ast.FunctionDef) -> Change:
-    """Yield an expression negated, twice, halved, its square; near numbers for a number."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        yield from ((parse(x), x) for x in (str(node.value + 1), str(node.value - 1)))
+def put(form: Any, found: Mapping[str, Any]) -> Any:
+    """Return a form with what wild names are in their place."""
+    if isinstance(form, ast.Name):
+        return found.get(form.id, form)
+    if isinstance(form, list):
+        return [put(x, found) for x in form]
+    if isinstance(form, ast.AST):
+        return type(form)(**{name: put(value, found) for name, value in ast.iter_fields(form)})
+    return form
+
+
+#: What an expression becomes, and how that is said.
+Change = Iterator[tuple[Any, str]]
+
+
+def apply_rows(node: Any, parent: Any, function: Function, *only: str) -> Change:
+    """Yield what the rows of edits.txt make of an expression. only : below these headings."""
+    seen = {ast.unparse(node)}
+    value: Any = parse(node.arg) if isinstance(node, ast.arg) else node
+    known = function.names | {x.id for x in ast.walk(value) if isinstance(x, ast.Name)}
+    for heading in only or headings(node, parent, function):
+        for form, wrong in rows()[heading]:
+            found: dict[str, Any] = {}
+            if not matches(form, value, found):
+                continue
+            found.pop("it", None)
+            for template in wrong:
+                names = {x.id for x in ast.walk(template) if isinstance(x, ast.Name)}
+                if not names & VARIABLES <= known:
+                    continue
+                new = put(template, found | {"it": value})
+                if (said := ast.unparse(new)) not in seen:
+                    seen.add(said)
+                    yield new, ast.unparse(put(template, found)) if "it" in names else said
+
+
+#: The variables of algorithms that rows name: only where a function has them.
+VARIABLES = {"clients", "client", "D", "step", "y", "weights"}
+
+
+def headings(node: Any, parent: Any, function: Function) -> Iterator[str]:
+    """Yield which rows are for an expression in its place."""
     operator = type(getattr(parent, "op", None))
-    texts: tuple[str, ...] = ("-{}", "2 * {}", "{} / 2")
-    if operator in (ast.Mult, ast.Div, ast.MatMult):  # of factors, their product has these
-        texts = ("{} ** 2",)
-    elif isinstance(parent, ast.For) or (
-        isinstance(node, ast.Name) and operator not in (ast.Add, ast.Sub)
-    ):
-        texts = ()
-    if isinstance(node, ast.BinOp | ast.Call | ast.Subscript | ast.Attribute | ast.Name):
-        for text in texts:
-            yield parse(text.format(f"({ast.unparse(node)})")), text.format("it")
-
-
-def change_functions(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Change:
-    """Yield another function of one number in the place of one, or the sequence in the other direction."""
-    for name, text in alternatives(node, parent, function):
-        yield parse(text), name
+    if isinstance(node, ast.arg):
+        yield "argument"
+        return
+    if isinstance(parent, ast.For):
+        yield "loop"
+        return
+    if isinstance(node, ast.Constant):
+        if type(node.value) is int:
+            yield "whole"
+        return
+    yield "each"
+    if isinstance(parent, ast.If):
+        yield "test"
+    elif operator in (ast.Mult, ast.Div, ast.MatMult):
+        yield "factor"
+    elif not isinstance(node, ast.Name) or operator in (ast.Add, ast.Sub):
+        yield "term"
     if (
         isinstance(parent, ast.Call)
         and isinstance(node, ast.Name | ast.Call)
-        and not is_model(function)
+        and not function.is_model
     ):
-        text = ast.unparse(node)
-        yield parse(f"{text}[::-1]"), f"{text}[::-1]"
+        yield "sequence"
 
 
-def alternatives(
-    node: ast.expr, parent: Any, function: ast.FunctionDef
-) -> Iterator[tuple[str, str]]:
-    """Yield what else a function of one number could be, where the expression is one."""
-    called, of = ast.unparse(getattr(node, "func", parse("0"))), ""
-    if called in PHIS and isinstance(node, ast.Call):
-        of = ast.unparse(node.args[0])
-    elif function.name in PHIS and isinstance(parent, ast.Return):
-        called, of = function.name, function.args.args[0].arg
-    for name, text in PHIS.items():
-        if of and name not in (called, "phi"):
-            yield f"{name}({of})", text.format(of)
+def vary_by_client(node: Any, parent: Any, function: Function) -> Change:
+    """Yield a term times or over what another client or step has another of."""
+    yield from apply_rows(node, parent, function, "varying")
 
 
-def change_arguments(node: ast.AST, parent: Any, _: ast.FunctionDef) -> Change:
-    """Yield a function of an argument in its place; of a factor, too."""
-    factor = isinstance(getattr(parent, "op", None), ast.Mult | ast.Div)
-    if isinstance(node, ast.arg) or (factor and isinstance(node, ast.Name | ast.Attribute)):
-        texts: tuple[str, ...] = "sqrt({})", "exp({})", "1 / {}", "1 - {}"
-        if isinstance(node, ast.arg):
-            texts = "2 * {}", "{} / 2", "-{}", "{} ** 2", *texts
-        for text in texts:
-            yield parse(text.format(f"({ast.unparse(node)})")), text.format("it")
+def change_names(
+    kinds: Mapping[str, Mapping[str, Any]], node: Any, parent: Any, function: Function
+) -> Change:
+    """Yield the other variables of a function in the place of one, of its kind, and its gradients."""
+    if not (isinstance(node, ast.Name) and node.id in function.names):
+        return
+    constant = isinstance(getattr(parent, "right", 0), ast.Constant)
+    if isinstance(parent, ast.Compare) or constant:  # another size may differ by one in every case
+        yield from ((parse(x), x) for x in (f"{node.id} - 1", f"{node.id} + 1"))
+    kind = kinds[function.name]
+    others = sorted(function.names - {node.id})
+    for x in () if function.is_model else function.at_hand:
+        if isinstance(x, ast.Call) or node.id in map(ast.unparse, (x.left, x.right)):
+            others.append(ast.unparse(x))
+    others = [*dict.fromkeys(others)]
+    for other in others:
+        if kind.get(other, kind.get(node.id)) == kind.get(node.id, kind.get(other)):
+            yield parse(other), other
 
 
-def put_numbers(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Change:
+def put_numbers(node: Any, parent: Any, function: Function) -> Change:
     """Yield an expression times a number, plus one, or a part of it exchanged for a part of another."""
+    if isinstance(node, ast.arg):
+        yield parse(f"{node.arg} * (1 + {NUMBER})"), "{more} times it"
+        yield parse(f"{node.arg} + {NUMBER}"), "it + {t}"
+        return
     operator = type(getattr(parent, "op", None))
     text = f"({ast.unparse(node)})"
     is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
@@ -350,36 +544,119 @@ def put_numbers(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Chang
         yield parse(f"{text} * (1 + {NUMBER})"), "{more} times it"
     if operator not in (ast.Add, ast.Sub):
         yield parse(f"{text} + {NUMBER}"), "it + {t}"
-    others = [(ast.unparse(side), said) for side, said in drop_terms(node, None, function)]
-    others += [(text, name) for name, text in alternatives(node, parent, function)]
-    for other, said in others:
-        yield (
-            parse(f"(1 - {NUMBER}) * {text} + {NUMBER} * ({other})"),
-            f"{{rest}} times it + {{t}} times {said}",
-        )
+    for other, said in apply_rows(node, None, function):
+        part = other in ast.walk(node) and not isinstance(other, ast.Starred | ast.GeneratorExp)
+        if part or ast.unparse(getattr(other, "func", other)) in PHIS:
+            yield (
+                parse(f"(1 - {NUMBER}) * {text} + {NUMBER} * ({said})"),
+                f"{{rest}} times it + {{t}} times {said}",
+            )
 
 
-def put_numbers_in_arguments(node: ast.AST, parent: Any, _: ast.FunctionDef) -> Change:
-    """Yield an argument times a number, and plus one."""
-    if isinstance(node, ast.arg):
-        yield parse(f"{node.arg} * (1 + {NUMBER})"), "{more} times it"
-        yield parse(f"{node.arg} + {NUMBER}"), "it + {t}"
+def variations_of(seen: Sequence[Seen], models: bool = True) -> Iterator[Variation]:
+    """Yield the variations of what is seen in all these cases: first the algorithm's, of terms and names.
+
+    Those with a number follow, and last other names in models, which are most.
+    """
+    names = set.intersection(*({*one.lines} for one in seen))
+    idle = set[str]().union(*map(idle_lines, seen))
+    some = [x for name in functions() if name in names for x in functions()[name]]
+    some = [x for x in some if models or not x.is_model]
+    some = sorted(some, key=lambda x: len(ast.unparse(x.node)))
+    kinds = {
+        name: {k: v for one in seen[::-1] for k, v in one.kinds.get(name, {}).items()}
+        for name in names
+    }
+    others = partial(change_names, kinds)
+    for of_model, change in (
+        (False, apply_rows), (False, None), (False, others), (True, apply_rows), (True, None),
+        (False, put_numbers), (False, vary_by_client), (True, put_numbers), (True, others),
+    ):  # fmt: skip
+        for function in some:
+            if function.is_model == of_model:
+                yield from vary(function, change, idle) if change else vary_lines(function, idle)
 
 
-def change_names(node: ast.expr, parent: Any, function: ast.FunctionDef) -> Change:
-    """Yield the other variables of the function in the place of one."""
-    others = list[str]()
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        names = {x.arg for x in ast.walk(function) if isinstance(x, ast.arg)}
-        names |= {
-            x.id for x in ast.walk(function) if isinstance(x, ast.Name) and type(x.ctx) is ast.Store
-        }
-        others = sorted(names - {node.id}) if node.id in names else []
-        size = isinstance(parent, ast.Compare) or isinstance(
-            getattr(parent, "right", 0), ast.Constant
-        )
-        if others and size:  # another size may differ by one in every case
-            others = [f"{node.id} - 1", f"{node.id} + 1", *others]
-    if isinstance(node, ast.Call) and ast.unparse(node) == "weights(clients)":
-        others = ["sample_weights(clients)", "uniform_weights(clients)"]
-    yield from ((parse(other), other) for other in others)
+def vary(
+    function: Function, change: Callable[..., Change], idle: Collection[str]
+) -> Iterator[Variation]:
+    """Yield the variations of one function by one kind of change, of small expressions first.
+
+    idle : lines that are left as they are, since they do not run.
+    """
+    node, body = function.node, function.node.body
+    for parent, field, i, inner, line in list(sites(node)):
+        if ast.unparse(line) in idle:
+            continue
+        values = getattr(parent, field)
+        for wrong, said in change(inner, parent, function):
+            if isinstance(inner, ast.arg):  # it is set anew where the function begins
+                first: Any = ast.Assign([ast.Name(inner.arg, ast.Store())], wrong)
+                made = node, "body", [first, *body]
+            else:
+                new = wrong if i is None else [*values[:i], wrong, *values[i + 1 :]]
+                made = parent, field, new
+            number = np.nan if change is put_numbers else None
+            yield Variation(function, made, line, inner, said, number)
+
+
+def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]:
+    """Yield a function with a line left out, done twice, exchanged with the next, or in a loop after it."""
+    for node in ast.walk(function.node):
+        body = getattr(node, "body", None)
+        if not isinstance(node, ast.FunctionDef | ast.For | ast.If) or not isinstance(body, list):
+            continue
+        for i, line in enumerate(body):
+            if ast.unparse(line) in idle:
+                continue
+            rest = body[i + 1 :]
+            ways: dict[str, Any] = {}
+            if isinstance(line, ast.Assign | ast.If | ast.For):
+                ways["left out"] = body[:i] + rest or [ast.Pass()]
+                ways["done twice"] = [*body[: i + 1], line, *rest]
+            if rest and not isinstance(line, ast.FunctionDef):
+                ways[f"done after {shorten(rest[0])}"] = [*body[:i], rest[0], line, *rest[1:]]
+            for way, new in ways.items():
+                yield Variation(function, (node, "body", new), line, line, way)
+            if isinstance(node, ast.For) and body[1:]:  # the loop is told to count its passes
+                once = ast.If(parse("not number_of_pass"), [line], [])
+                for way, count in (("the first", "numbered"), ("the last", "numbered_back")):
+                    loop = ast.For(
+                        ast.Tuple([ast.Name("number_of_pass", ast.Store()), node.target], ast.Store()),
+                        ast.Call(parse(count), [node.iter], []), [*body[:i], once, *rest], [],
+                    )  # fmt: skip
+                    place = next(
+                        x for x in ast.walk(function.node) if node in getattr(x, "body", ())
+                    )
+                    new = [loop if x is node else x for x in place.body]
+                    yield Variation(
+                        function, (place, "body", new), line, line, f"done in {way} pass alone"
+                    )
+            for loop in rest:
+                if isinstance(loop, ast.For) and isinstance(line, ast.Assign):
+                    anew = "done anew in each pass of the loop"
+                    yield Variation(function, (loop, "body", [line, *loop.body]), line, line, anew)
+
+
+def sites(node: ast.AST, line: Any = None) -> Iterator[tuple[Any, str, int | None, Any, Any]]:
+    """Yield the values in a function, each with its parent, its place in that, and its line; parts first.
+
+    What is called and what is set is no value. Arguments are sites, too, each its own line.
+    """
+    if isinstance(node, ast.FunctionDef) and line is None:
+        yield from ((node.args, "args", i, arg, arg) for i, arg in enumerate(node.args.args))
+    for field, value in ast.iter_fields(node):
+        for i, inner in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            own = (
+                inner if isinstance(inner, ast.Assign | ast.Return | ast.Yield | ast.Expr) else line
+            )
+            whole = isinstance(node, ast.For | ast.If) and field in ("iter", "test")
+            if whole:
+                own = inner
+            if isinstance(inner, ast.AST):
+                yield from sites(inner, own)
+            is_set = isinstance(getattr(inner, "ctx", None), ast.Store)
+            if whole or (
+                isinstance(inner, ast.expr) and line is not None and field != "func" and not is_set
+            ):
+                yield node, field, None if whole else i, inner, own if whole else line

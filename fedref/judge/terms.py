@@ -244,12 +244,18 @@ def record(
         np.errstate(all="ignore"),
     ):
         work()
+    for text in [text for text, xs in values.items() if text.isidentifier() and differ(xs)]:
+        del values[text]  # a variable that changes would be another one than in the other terms
     numbers = {text: float(xs[-1]) for text, xs in values.items() if np.shape(xs[-1]) == ()}
     terms = {text: np.asarray(xs[-1]) for text, xs in values.items() if np.shape(xs[-1]) == shape}
     sums = {
         f"sum({text})": sum(values[text]) for text in terms if len(values[text]) > 1 and "(" in text
     }
     return terms | {text: x for text, x in sums.items() if np.shape(x) == shape}, numbers
+
+
+def differ(xs: Sequence[Any]) -> bool:
+    return any(not np.array_equal(x, xs[0]) for x in xs)
 
 
 @cache

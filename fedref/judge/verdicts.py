@@ -116,6 +116,8 @@ def measure(case: Case) -> float:
     return measure_condition(answer_at, floats, case.outputs)
 
 
+#: How it is said that a derivative is another one there.
+AT_KINK = "differs at a kink"
 #: Where it is stated what a derivative is at a kink: family, activation or pooling of the model.
 CONVENTIONS = {
     "svm": "the slope at margin 1 is 0", "relu": "ReLU′(0) = 0", "elu": "ELU″(0) = 0",
@@ -139,7 +141,7 @@ def convention_remarks(case: Case, outputs: Mapping[str, Any]) -> tuple[str, ...
     words = [CONVENTIONS[x] for x in kinds if x in CONVENTIONS and case.call in DERIVATIVES]
     library = library_of(case, outputs) if words else ""
     yours = f"; yours is that of {library}" if library else ""
-    return tuple(f"{case.call} differs at a kink: here {word}{yours}" for word in words)
+    return tuple(f"{case.call} {AT_KINK}: here {word}{yours}" for word in words)
 
 
 def library_of(case: Case, outputs: Mapping[str, Any]) -> str:
