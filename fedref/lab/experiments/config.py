@@ -323,7 +323,9 @@ def tables_with(path: str, tree: Table) -> list[dict[str, Any]]:
     if path in HYPERPARAMETERS:
         takes = f"takes {with_dashes(path)}; they take {', '.join(sorted(taken))}"
         raise ConfigError(f"no algorithm of this run {takes}")
-    below = {f"{head}.{key}" for head, table in named_tables(tree).items() for key in table}
+    tables: dict[str, Table] = {f"algorithms.{label}": one for label, one in known.items()}
+    tables |= named_tables(tree)
+    below = {f"{head}.{key}" for head, table in tables.items() for key in table}
     words = {*map(spell_key, {*schema(Experiment), *HYPERPARAMETERS, *below}), *taken}
     raise ConfigError(unknown("key", spell_key(path), words))
 
