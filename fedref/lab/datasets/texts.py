@@ -22,7 +22,6 @@ from fedref.boundary.files import data_error, read_json
 from fedref.boundary.values import Bounds
 from fedref.lab.datasets.formats import leaf
 from fedref.lab.datasets.formats.arrays import Raw
-from fedref.lab.datasets.formats.leaf import User
 from fedref.models.numerics import Array
 
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
@@ -117,12 +116,12 @@ def read_shakespeare(path: Path, step: Annotated[int, Bounds(1)] = 1) -> Raw:
     return raw._replace(facts={**raw.facts, "vocabulary": CHARACTERS})
 
 
-def cut(user: User, rows: slice) -> User:
+def cut(user: leaf.User, rows: slice) -> leaf.User:
     """Return a user with some of its rows."""
     return user._replace(X=user.X[rows], y=user.y[rows])
 
 
-def read_roles(path: Path) -> list[User]:
+def read_roles(path: Path) -> list[leaf.User]:
     """Return the roles of roles.json that have a window. X is a view, which takes no memory."""
     users = []
     for name, speeches in read_json(path, EXPECTED).items():
@@ -133,7 +132,7 @@ def read_roles(path: Path) -> list[User]:
         ):
             raise data_error(where, "is not a list of lists of text", EXPECTED)
         words = " ".join(line for speech in speeches for line in speech).split()
-        users.append(User(name, *windows(" ".join(words)), where))
+        users.append(leaf.User(name, *windows(" ".join(words)), where))
     if not any(len(user.y) for user in users):
         raise data_error(path, f"no role has more than {LENGTH} characters", EXPECTED)
     return [user for user in users if len(user.y)]
@@ -171,7 +170,7 @@ def encode_tweets(parts: leaf.Parts, path: Path, vocabulary: int, length: int) -
     trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
     known = vocabulary_of(trained, vocabulary)
 
-    def encode(user: User) -> User:
+    def encode(user: leaf.User) -> leaf.User:
         return user._replace(X=encode_words(user.X[:, 0].tolist(), known, length))
 
     coded = [(part, [encode(user) for user in users if len(user.y)]) for part, users in parts]

@@ -7,7 +7,7 @@ Everything else is a local run's own code, so the numbers are equal to the bit.
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from pathlib import Path
@@ -168,9 +168,8 @@ class UnitOverNodes:
                 rows = tuple(data.rows[role][at] for role in algorithm.roles)
                 steps = np.array([data.steps[at], data.per_epoch[at]])
                 clients = np.array([data.clients[at], rounds[at]])
-                requests[node] = head._replace(
-                    clients=clients, work=Work(rows, steps, data.weights[at])
-                )
+                work = Work(rows, steps, data.weights[at])
+                requests[node] = head._replace(clients=clients, work=work)
         example = example_of(algorithm, model, sent, data)
         vector, names = max(tree.leaves(example.upload), key=np.size), sorted(example.log)
         like = Maybe(ClientAnswer(example.upload, True, Like(float, (len(names),))))
@@ -196,7 +195,10 @@ class UnitOverNodes:
         self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation, *_: Any,
         round: int, train: bool, **__: Any,
     ) -> Scores:  # fmt: skip
-        """Evaluate all clients, each on its node; a client without an answer has no rows."""
+        """Evaluate all clients, each on its node; a client without an answer has no rows.
+
+        A node answers with accuracy, test loss and training loss of its clients: (3, K).
+        """
         facts_of, requests = self.nodes.facts, {}
         sent, train = algorithm.download(state.server), bool(train)
         head = self.head._replace(round=round, sent=sent, work=train)
@@ -211,9 +213,15 @@ class UnitOverNodes:
             return np.asarray(answer)
 
         where = f"{self.unit.name}, evaluation after round {round}"
-        answers = self.nodes.exchange(requests, read, where)
-        known = [(facts_of[node].sizes, scores) for node, scores in answers.items()]
-        return join_scores(known, federation.clients, train)
+        scores = self.nodes.exchange(requests, read, where)
+        columns = np.full((3, federation.clients), np.nan)
+        n_train, n_test = np.zeros((2, federation.clients), np.int64)
+        for node, found in scores.items():
+            k, n_train_k, n_test_k = facts_of[node].sizes
+            n_train[k], n_test[k], columns[:, k] = n_train_k, n_test_k, found
+        columns[:2, n_test == 0] = np.nan
+        columns[2, (n_train == 0) | (not train)] = np.nan
+        return Scores(n_test, columns[0], columns[1], n_train, columns[2])
 
 
 def example_of(algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData) -> ClientResult:
@@ -223,21 +231,6 @@ def example_of(algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData
         (example,), _ = run_clients(algorithm, model, sent, [None], one)
     assert example is not None
     return example
-
-
-def join_scores(answers: Iterable[tuple[Array, Array]], clients: int, train: bool) -> Scores:
-    """Return the scores of all clients; one whose node did not answer has no rows.
-
-    answers : of each node its clients with their training and test rows, (3, K), and their accuracy,
-    test loss and training loss, (3, K). train : whether the last was asked for.
-    """
-    columns = np.full((3, clients), np.nan)
-    n_train, n_test = np.zeros((2, clients), np.int64)
-    for (k, trained, tested), scores in answers:
-        n_train[k], n_test[k], columns[:, k] = trained, tested, scores
-    columns[:2, n_test == 0] = np.nan
-    columns[2, (n_train == 0) | (not train)] = np.nan
-    return Scores(n_test, columns[0], columns[1], n_train, columns[2])
 
 
 # ---- a run ---------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from fedref.lab.datasets.scaling import SCALINGS
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
-Parts = tuple[Part, Part]
 Generator = np.random.Generator
 
 

@@ -9,7 +9,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.lab.datasets import partition
 from fedref.lab.datasets.partition import apportion
 from fedref.lab.datasets.rules import base
-from fedref.lab.datasets.rules.base import Division, Generator, Parts, Rule, by_class, rows_of
+from fedref.lab.datasets.rules.base import Division, Generator, Rule, by_class, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -95,7 +95,7 @@ class IID(Dealt):
         return Part(streams[0].permutation(rows), ends)
 
 
-def reshuffle(split: Parts, rng: Generator) -> Parts:
+def reshuffle(split: tuple[Part, Part], rng: Generator) -> tuple[Part, Part]:
     """Return the IID twin of a split: clients of the same sizes, but with random rows.
 
     Training rows stay training rows, and test rows stay test rows.
