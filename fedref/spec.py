@@ -58,7 +58,7 @@ Where it leaves the box, and why (more under *Decisions* in fedref/algorithms):
 """
 
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
 from itertools import pairwise
 from math import ceil, floor, nan, prod
@@ -983,14 +983,14 @@ def value(x):
 
 def dual(y, xs, slope):
     """Return y with the slope Σ_j slope(j, x_j) over the dual numbers x_j among xs."""
-    seeds = {x.seed: x for x in xs if isinstance(x, Dual)}
-    if len(seeds) > 1:
+    js = [j for j, x in enumerate(xs) if isinstance(x, Dual)]
+    if len({xs[j].seed for j in js}) > 1:
         raise TypeError(
             "the function of a gradient uses the variable of another gradient around it"
         )
-    b = sum(slope(j, x) for j, x in enumerate(xs) if isinstance(x, Dual))
-    shape = *np.shape(y), b.shape[-1]
-    return seeds.popitem()[1].like(y, b if b.shape == shape else np.broadcast_to(b, shape))
+    b = reduce(np.add, [slope(j, xs[j]) for j in js])
+    shape = *y.shape, b.shape[-1]
+    return xs[js[0]].like(y, b if b.shape == shape else np.broadcast_to(b, shape))
 
 
 #: What differentiates in the place of dual numbers: fedref/judge/tape.py, in runs, at any x.size.
@@ -1031,13 +1031,7 @@ def product(u, v):
     if np.ndim(b) > 2:
         raise TypeError("dual numbers have no rule for @ with more than a matrix on its right")
 
-    def slope(j, x):
-        if j:
-            return np.tensordot(a, x.b, 1)
-        s = np.tensordot(x.b, b, (-2, 0))
-        return s if b.ndim == 1 else s.swapaxes(-1, -2)
-
-    return dual(a @ b, (u, v), slope)
+    return dual(a @ b, (u, v), lambda j, x: np.tensordot(a, x.b, 1) if j else b.T @ x.b)
 
 
 def add_up(x, axis=None, keepdims=False):
