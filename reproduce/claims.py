@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from fedref.boundary.errors import ConfigError
 from reproduce.cells import Cells, Place, fits, place_name
@@ -128,7 +128,7 @@ class Finding(NamedTuple):
         (sd, df), n = self.pooled, self.values.seeds
         if n < 2 or df == 0:
             return np.nan
-        error = float(t.ppf((1 + level) / 2, df) * sd / np.sqrt(n))
+        error = float(stdtrit(df, (1 + level) / 2) * sd / np.sqrt(n))
         return max(error, self.least, ROUNDING) + self.rounding
 
     def decide(self, claim: Claim, level: float = LEVEL) -> str:
