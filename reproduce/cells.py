@@ -120,7 +120,7 @@ def split_run(run: Run, wanted: Spec) -> list[tuple[str, Run, dict[str, str]]]:
         return [(setting({}), best, chosen)]
     seeds = e.seeds[:1] if wanted.get("first-seed") else e.seeds
     places: dict[str, dict[int, Any]] = {}
-    for point in config.sweep_points(e):
+    for point, _ in config.sweep_points(e):
         place = places.setdefault(setting(point), {})
         for unit, record in zip(run.units, run.records):
             if unit.seed in seeds and all(point[k] == v for k, v in unit.point.items()):

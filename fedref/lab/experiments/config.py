@@ -550,18 +550,14 @@ def stamp(experiment: Experiment) -> str:
 # ---- sweeps --------------------------------------------------------------------------------------
 
 
-def sweep_points(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the values in [sweep], in order; {} without a sweep."""
+def sweep_points(experiment: Experiment) -> Iterator[tuple[dict[str, Any], Experiment]]:
+    """Yield every combination of the values in [sweep], in order, and the experiment there; {} without."""
+    on = replace(experiment, sweep={})
     for values in product(*experiment.sweep.values()):
-        yield dict(zip(experiment.sweep, values))
-
-
-def at_point(experiment: Experiment, point: Table) -> Experiment:
-    """Return the experiment at one point of its sweep."""
-    if not experiment.sweep:
-        return experiment
-    with naming(f"sweep {quote(point)}"):
-        return experiment_of(point.items(), on=replace(experiment, sweep={}))
+        point = dict(zip(experiment.sweep, values))
+        with naming(f"sweep {quote(point)}"):
+            one = experiment_of(point.items(), on=on) if point else experiment
+        yield point, one
 
 
 def labels_with(experiment: Experiment, key: str) -> set[str]:

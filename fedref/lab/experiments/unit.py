@@ -87,8 +87,7 @@ def units(experiment: config.Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
     by_file: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
     labels: dict[str, set[str]] = {}
-    for point in config.sweep_points(experiment):
-        one = config.at_point(experiment, point)
+    for point, one in config.sweep_points(experiment):
         labels = labels or {key: config.labels_with(one, key) for key in point}
         for seed, (label, algorithm) in itertools.product(one.seeds, one.algorithms.items()):
             single = replace(one, name="unit", seeds=(seed,), algorithms={label: algorithm})
