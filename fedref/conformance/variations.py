@@ -549,7 +549,7 @@ def put_numbers(node: Any, parent: Any, function: Function) -> Change:
         if part or ast.unparse(getattr(other, "func", other)) in PHIS:
             yield (
                 parse(f"(1 - {NUMBER}) * {text} + {NUMBER} * ({said})"),
-                f"{{rest}} times it + {{t}} times {said}",
+                "{rest} times it + {t} times " + said.replace("{", "{{").replace("}", "}}"),
             )
 
 
@@ -602,10 +602,12 @@ def vary(
 
 def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]:
     """Yield a function with a line left out, done twice, exchanged with the next, or in a loop after it."""
-    for node in ast.walk(function.node):
-        body = getattr(node, "body", None)
-        if not isinstance(node, ast.FunctionDef | ast.For | ast.If) or not isinstance(body, list):
-            continue
+    nodes = [
+        x for x in ast.walk(function.node) if isinstance(x, ast.FunctionDef | ast.For | ast.If)
+    ]
+    places = {id(line): node for node in nodes for line in node.body}
+    for node in nodes:
+        body: list[Any] = node.body
         for i, line in enumerate(body):
             if ast.unparse(line) in idle:
                 continue
@@ -618,16 +620,16 @@ def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]
                 ways[f"done after {shorten(rest[0])}"] = [*body[:i], rest[0], line, *rest[1:]]
             for way, new in ways.items():
                 yield Variation(function, (node, "body", new), line, line, way)
-            if isinstance(node, ast.For) and body[1:]:  # the loop is told to count its passes
+            place: Any = places.get(id(node))
+            if (
+                place and isinstance(node, ast.For) and body[1:]
+            ):  # the loop is told to count its passes
                 once = ast.If(parse("not number_of_pass"), [line], [])
                 for way, count in (("the first", "numbered"), ("the last", "numbered_back")):
                     loop = ast.For(
                         ast.Tuple([ast.Name("number_of_pass", ast.Store()), node.target], ast.Store()),
                         ast.Call(parse(count), [node.iter], []), [*body[:i], once, *rest], [],
                     )  # fmt: skip
-                    place = next(
-                        x for x in ast.walk(function.node) if node in getattr(x, "body", ())
-                    )
                     new = [loop if x is node else x for x in place.body]
                     yield Variation(
                         function, (place, "body", new), line, line, f"done in {way} pass alone"
