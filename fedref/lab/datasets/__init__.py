@@ -11,8 +11,7 @@ from fedref.lab.datasets.manifest import write as write_manifest
 from fedref.lab.datasets.partition import split_clients
 from fedref.lab.datasets.registry import SOURCES
 from fedref.lab.datasets.rules import RULES, split
-from fedref.lab.datasets.rules.general import reshuffle
-from fedref.lab.datasets.sources import load, shipped_folder
+from fedref.lab.datasets.sources import load
 from fedref.rounds.federation import Federation, Part, Source
 
 __all__ = [
@@ -24,8 +23,6 @@ __all__ = [
     "from_manifest",
     "load",
     "manifest_of",
-    "reshuffle",
-    "shipped_folder",
     "split",
     "split_clients",
     "write_manifest",

@@ -16,7 +16,7 @@ from dataset_files import (
 )
 
 from fedref import ConfigError, DataError
-from fedref.lab.datasets import SOURCES, load, shipped_folder, sources
+from fedref.lab.datasets import SOURCES, load, sources
 from fedref.lab.datasets.formats import idx
 
 
@@ -28,9 +28,9 @@ def test_the_shipped_digits_are_in_the_package_or_beside_it(tmp_path, monkeypatc
     package = tmp_path / "site-packages" / "fedref"
     (package / "lab" / "datasets").mkdir(parents=True)
     monkeypatch.setattr(sources, "__file__", str(package / "lab" / "datasets" / "sources.py"))
-    assert shipped_folder() == tmp_path / "site-packages" / "data"
+    assert sources.shipped_folder() == tmp_path / "site-packages" / "data"
     (package / "_data").mkdir()
-    assert shipped_folder() == package / "_data"
+    assert sources.shipped_folder() == package / "_data"
 
 
 def data_dir(root):

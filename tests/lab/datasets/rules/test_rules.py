@@ -14,9 +14,10 @@ from scipy.special import chdtrc
 
 from fedref import ConfigError, DataError
 from fedref.boundary.values import schema
-from fedref.lab.datasets import RULES, load, manifest_of, reshuffle, split
+from fedref.lab.datasets import RULES, load, manifest_of, split
 from fedref.lab.datasets.describe import histogram, statistics
 from fedref.lab.datasets.partition import shuffle_clients
+from fedref.lab.datasets.rules import general
 from fedref.lab.datasets.sources import from_memory
 from fedref.lab.datasets.synthetic import Synthetic, generate
 from fedref.rounds.federation import Part, Source
@@ -175,7 +176,7 @@ def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(rule, given, scali
     assert twin.parameters == sharp.parameters | {"of": rule}
     assert twin.parameters["scaling"] == scaling
     assert statistics(twin)["labels a client"] > 2 * statistics(sharp)["labels a client"]
-    mixed = reshuffle((sharp.train, sharp.test), np.random.default_rng(0))
+    mixed = general.reshuffle((sharp.train, sharp.test), np.random.default_rng(0))
     for before, after in zip((sharp.train, sharp.test), mixed):
         np.testing.assert_array_equal(before.sizes, after.sizes)
         np.testing.assert_array_equal(np.sort(before.rows), np.sort(after.rows))
