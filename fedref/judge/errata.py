@@ -5,7 +5,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from importlib.resources import files
 from itertools import count
@@ -85,6 +85,11 @@ spec: Any = adapter.spec
 NUMBERS = count(1)  # of the modules that are made here
 #: What mistakes are put into: the specification, and the adapter that passes it its arguments.
 TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
+
+
+def wrong_text(mistake: str) -> str:
+    """Return the specification's text with a mistake, as it is where the edits do not fit."""
+    return reduce(replace, MISTAKES[mistake].edits, TEXTS[spec])
 
 
 @cache

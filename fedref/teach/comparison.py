@@ -1,10 +1,8 @@
 """Rounds of the two bowls with a student's expression beside the right ones: a picture and its words."""
 
-from collections.abc import Callable
 from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,8 +14,7 @@ from fedref.judge.adapter import RUNS, clients_of, settings
 from fedref.models.numerics import Array
 from fedref.teach import pictures
 from fedref.teach.exercises import Exercise
-from fedref.teach.pictures import DATA, MODEL, SERVER_COLOUR, START, best_point, plan_of, set_up
-from fedref.teach.verdict import WAITED, Raised, run_file
+from fedref.teach.verdict import Answer, Raised, StudentFile
 
 #: Rounds; and how little the server moves in the last one where it rests.
 ROUNDS, STILL = 40, 1e-4
@@ -40,7 +37,7 @@ class Comparison(NamedTuple):
     @property
     def target(self) -> tuple[str, Array]:
         """What a server is measured from: by name, and where it is."""
-        cross = best_point(self.alpha)
+        cross = pictures.best_point(self.alpha)
         return "the slanted cross" if self.alpha else "the cross", cross
 
     def words(self) -> str:
@@ -52,27 +49,27 @@ class Comparison(NamedTuple):
         if not np.all(np.isfinite(path)) or np.abs(path).max() > 1e6:
             return "leaves the picture: it diverges"
         away = f"{np.linalg.norm(path[-1] - cross):.3f} from {name}"
-        rests = np.linalg.norm(path[-1] - path[-2]) < STILL
-        return (
-            f"rests {away}" if rests else f"is {away} after {len(path) - 1} rounds, and still moves"
-        )
+        if np.linalg.norm(path[-1] - path[-2]) < STILL:
+            return f"rests {away}"
+        return f"is {away} after {len(path) - 1} rounds, and still moves"
 
 
 def play_spec(exercise: Exercise) -> Array:
     """Return the server's parameters from the start on, as the specification's own loop has them."""
-    algorithm, steps = set_up(exercise.algorithm, dict(exercise.shown))
-    X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
-    data = {"X": X, "y": y, "offsets": np.array([0, 4, 8])}
-    plans = (plan_of(algorithm, t, steps)._asdict() for t in range(ROUNDS))
+    algorithm, steps = pictures.set_up(exercise.algorithm, dict(exercise.shown))
+    both = pictures.federation_of(pooled=False)
+    data = {"X": both.source.X, "y": both.source.y, "offsets": both.train.offsets}
+    plans = (pictures.plan_of(algorithm, t, steps)._asdict() for t in range(ROUNDS))
     rounds = (clients_of(plan, data, drop=False) for plan in plans)
-    h = SimpleNamespace(**vars(algorithm), shapes=MODEL.shapes)
-    h = settings(exercise.algorithm, h, len(DATA), repeat(1.0))
+    h = SimpleNamespace(**vars(algorithm), shapes=pictures.MODEL.shapes)
+    h = settings(exercise.algorithm, h, both.clients, repeat(1.0))
     _, loop = RUNS[exercise.algorithm]
-    path = [START]
+    path = [pictures.START]
     with np.errstate(all="ignore"):
-        for state in loop(RISK, START, rounds, h):
+        for state in loop(RISK, pictures.START, rounds, h):
             w = np.asarray(state[0] if isinstance(state, tuple) else state, float)
-            path.append(w.reshape(-1, len(START))[0].copy())  # of Meta-SGD's (θ, α) the first
+            first = w.reshape(-1, len(pictures.START))[0]  # of Meta-SGD's (θ, α)
+            path.append(first.copy())
     return np.array(path)
 
 
@@ -81,26 +78,19 @@ def compare(exercise: Exercise, text: str, where: str, seconds: float) -> Compar
 
     It runs in a process of its own. Raises TimeoutError, ChildProcessError as `verdict` does.
     """
-    algorithm, _ = set_up(exercise.algorithm, dict(exercise.shown))
+    algorithm, _ = pictures.set_up(exercise.algorithm, dict(exercise.shown))
     right = play_spec(exercise)
     with SubprocessRunner(fork=True) as runner:
-        work = exercise, text, where, seconds
-        yours = runner.call(play_student, *work, timeout=WAITED * seconds)
+        yours = StudentFile(exercise, text, where, seconds).run(runner, play_student)
     alpha = getattr(algorithm, "alpha", 0.0) if exercise.algorithm in ONE_STEP else 0.0
     return yours if isinstance(yours, str) else Comparison(alpha, right, yours)
 
 
-def play_student(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
-    """Return the path with the function of a student's file in the specification's place, or one line."""
-    owner, _, name = exercise.function.rpartition(".")
-
-    def work(answer: Any) -> Any:
-        function: Callable[..., Any] = answer.function
-        with patch.object(getattr(spec, owner, spec), name, function):
-            path = play_spec(exercise)
-        return path if len(path) == ROUNDS + 1 else Raised(f"{len(path) - 1} rounds of {ROUNDS}")
-
-    return run_file(work, exercise, text, where, seconds)
+def play_student(answer: Answer) -> Array | Raised:
+    """Return the path with a student's function in the specification's place, or one line."""
+    with answer.exercise.replaced_by(answer.function):
+        path = play_spec(answer.exercise)
+    return path if len(path) == ROUNDS + 1 else Raised(f"{len(path) - 1} rounds of {ROUNDS}")
 
 
 def draw(both: Comparison) -> Figure:
@@ -108,9 +98,9 @@ def draw(both: Comparison) -> Figure:
     figure = Figure((6.4, 6.0), layout="constrained")
     axes: Any = figure.subplots()
     pictures.draw_bowls(axes)
-    axes.annotate("start", START, (6, 4), textcoords="offset points", fontsize=9)
+    axes.annotate("start", pictures.START, (6, 4), textcoords="offset points", fontsize=9)
     for text, path, colour, dash in (
-        ("the right one", both.right, SERVER_COLOUR, "o:"),
+        ("the right one", both.right, pictures.SERVER_COLOUR, "o:"),
         ("yours", both.yours, COLOURS[0], "s--"),
     ):
         shown = path[np.all(np.abs(path) < 1e3, axis=1)]  # NaN is not, either

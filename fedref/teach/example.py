@@ -38,10 +38,8 @@ MEANT = {
     "init": "w_k begins so that the composite is w_S, as there is one output unit: `unit` is (0)",
 }
 #: Algorithm → how many rounds and local steps show all its parts; for all others one of each.
-LENGTHS = {
-    "fedprox": (1, 2), "fedcurv": (2, 1), "apfl": (2, 2), "scaffold": (2, 1), "feddyn": (2, 1),
-    "fedavgm": (2, 1),
-}  # fmt: skip
+TWO_ROUNDS = "fedcurv", "scaffold", "feddyn", "fedavgm"
+LENGTHS = {"fedprox": (1, 2), "apfl": (2, 2), **dict.fromkeys(TWO_ROUNDS, (2, 1))}
 DRAWS = 300
 #: Numbers of a case, the simplest first.
 NUMBERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)

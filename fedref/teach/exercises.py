@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -105,6 +105,11 @@ class Exercise:
         """Whether the expression is computed in rounds; its value is then not what is returned."""
         return inspect.isgeneratorfunction(self.solution)
 
+    def replaced_by(self, function: Callable[..., Any]) -> Any:
+        """Return a context in which the specification calls this function in the place of its own."""
+        owner, _, name = self.function.rpartition(".")
+        return patch.object(getattr(spec, owner, spec), name, function)
+
 
 def read(text: str, where: object) -> dict[str, Exercise]:
     """Return the exercises of a TOML file by name. Raises ConfigError."""
@@ -157,20 +162,35 @@ def draw_case(algorithm: str, i: int, seed: int = 0, **shape: int) -> Case:
     )  # fmt: skip
 
 
+class Call(NamedTuple):
+    """A call of a function. arguments : what can be read once alone is a list."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+def note_calls(function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
+    """Return the function, whose calls are added to a list."""
+
+    @wraps(function)
+    def noted(*arguments: Any, **options: Any) -> Any:
+        arguments = tuple(list(x) if isinstance(x, Iterator) else x for x in arguments)
+        calls.append(Call(function.__name__, arguments, options))
+        return function(*arguments, **options)
+
+    return noted
+
+
 def record_call(exercise: Exercise, case: Case) -> dict[str, Any]:
     """Return what the specification last calls the function with while it answers a case."""
-    owner, _, name = exercise.function.rpartition(".")
-    right, calls = exercise.solution, list[inspect.BoundArguments]()
-
-    def record(*arguments: Any, **options: Any) -> Any:
-        arguments = tuple(list(x) if isinstance(x, Iterator) else x for x in arguments)
-        calls.append(inspect.signature(right).bind(*arguments, **options))
-        return right(*arguments, **options)
-
-    with patch.object(getattr(spec, owner, spec), name, record), np.errstate(all="ignore"):
+    calls = list[Call]()
+    with exercise.replaced_by(note_calls(exercise.solution, calls)), np.errstate(all="ignore"):
         answer(case)
-    calls[-1].apply_defaults()
-    return {name: reusable(x) for name, x in calls[-1].arguments.items()}
+    _, arguments, options = calls[-1]
+    call = inspect.signature(exercise.solution).bind(*arguments, **options)
+    call.apply_defaults()
+    return {name: reusable(x) for name, x in call.arguments.items()}
 
 
 def reusable(x: Any) -> Any:

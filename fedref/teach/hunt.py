@@ -7,8 +7,8 @@ suspect does not, and the number of the wrong line. The smaller the case that sh
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial, reduce, wraps
+from collections.abc import Mapping, Sequence
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -22,10 +22,10 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.judge.adapter import try_answer
-from fedref.judge.errata import MISTAKES, TEXTS, answer, replace
+from fedref.judge.errata import MISTAKES, TEXTS, answer, wrong_text
 from fedref.sampling import stream
 from fedref.teach.example import no_hypothesis_folder, show
-from fedref.teach.exercises import Exercise, bare_code, draw_case, exercise_of
+from fedref.teach.exercises import Call, Exercise, bare_code, draw_case, exercise_of, note_calls
 from fedref.teach.source import algorithms_of, equations_in, page_name, spec_code, text_of
 from fedref.teach.verdict import WAITED, OutOfTime, error_line, leaves, run_guarded, verdict
 
@@ -40,7 +40,7 @@ def plantable() -> dict[str, tuple[str, str, str]]:
     codes = {}
     for name, one in MISTAKES.items():
         paper = one.tag.split()[0].replace("-", "_")
-        texts = TEXTS[spec], reduce(replace, one.edits, TEXTS[spec])
+        texts = TEXTS[spec], wrong_text(name)
         right, wrong = (bare_code(spec_code(paper, text)) for text in texts)
         if one.kind == "wrong" and 0 < len(wrong_lines(right, wrong)) <= 2:
             codes[name] = paper, right, wrong
@@ -124,19 +124,12 @@ def function_names(code: str) -> list[str]:
 # ---- the verdict ---------------------------------------------------------------------------------
 
 
-class Call(NamedTuple):
-    """A call of the suspect by a student's test."""
-
-    name: str
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-
-    def __str__(self) -> str:
-        """Return how small the case is that it has."""
-        given = [x for x in (*self.arguments, *self.options.values()) if not callable(x)]
-        arrays = (np.asarray(x) for x in leaves(given).values())
-        count = sum(x.size for x in arrays if x.dtype.kind in "fc" or x.ndim)
-        return f"the case has {count} numbers: {self.name}({', '.join(map(show, given))})"[:400]
+def describe_call(call: Call) -> str:
+    """Return how small the case is that a call of the suspect has."""
+    given = [x for x in (*call.arguments, *call.options.values()) if not callable(x)]
+    arrays = (np.asarray(x) for x in leaves(given).values())
+    count = sum(x.size for x in arrays if x.dtype.kind in "fc" or x.ndim)
+    return f"the case has {count} numbers: {call.name}({', '.join(map(show, given))})"[:400]
 
 
 def exercise_name(text: str, where: object, exercises: Mapping[str, Exercise]) -> str:
@@ -175,7 +168,7 @@ def hunt_verdict(text: str, where: str, codes: Sequence[str], seconds: float) ->
             faults.append(f"LINE is {line}: say which line is wrong")
         elif line not in wrong_lines(right, wrong):
             faults.append(f"line {line} is right")
-        found = [] if faults else ["found", *map(str, calls[-1:])]
+        found = [] if faults else ["found", *map(describe_call, calls[-1:])]
         return not faults, found or ["not found", *faults]
 
     return run_guarded(give_verdict, where, seconds)
@@ -220,18 +213,6 @@ def make_suspect(code: str, calls: list[Call]) -> ModuleType:
     """
     wrong, suspect = ModuleType("suspect"), ModuleType("suspect")
     exec(compile("from fedref.spec import *\n" + code, SUSPECT, "exec"), vars(wrong))
-    vars(suspect).update(vars(wrong))
-    for name in function_names(code):
-        function = getattr(wrong, name)
-        noted = partial(note_call, calls, name, function)
-        setattr(suspect, name, wraps(function)(lambda *xs, noted=noted, **ys: noted(*xs, **ys)))
+    noted = {name: note_calls(getattr(wrong, name), calls) for name in function_names(code)}
+    vars(suspect).update(vars(wrong) | noted)
     return suspect
-
-
-def note_call(
-    calls: list[Call], name: str, function: Callable[..., Any], *arguments: Any, **options: Any
-) -> Any:
-    """Note a call that a test makes, and return its result."""
-    arguments = tuple(list(x) if isinstance(x, Iterator) else x for x in arguments)
-    calls.append(Call(name, arguments, options))
-    return function(*arguments, **options)

@@ -27,10 +27,9 @@ def items(lines: Iterable[str]) -> str:
 
 def table(head: str, rows: Iterable[Iterable[Any]]) -> str:
     """Return a table. head : its columns, "a | b"; cells are Markdown."""
-    lines = (" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in rows)
-    return "\n".join(
-        f"| {line} |" for line in (head, re.sub(r"[^|]+", " --- ", head).strip(), *lines)
-    )
+    lines = [head, re.sub(r"[^|]+", " --- ", head).strip()]
+    lines += (" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in rows)
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def verbatim(docstring: str) -> str:

@@ -11,7 +11,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial, reduce
+from functools import cache, partial
 from importlib.resources import files
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from fedref import checks, proofs, spec
 from fedref.boundary import docstrings
-from fedref.judge.errata import MISTAKES, TEXTS, replace, run
+from fedref.judge.errata import MISTAKES, TEXTS, run, wrong_text
 from fedref.models import MODELS
 from fedref.teach import example, reference, source
 from fedref.teach.exercises import EXERCISES
@@ -160,8 +160,8 @@ def mistakes_of(page: str) -> list[str]:
 @cache
 def correction(name: str) -> str:
     """Return a place that a mistake changes, in its own paper if it can: - its lines, + the right ones."""
-    wrong = reduce(replace, MISTAKES[name].edits, TEXTS[spec])
-    changes = difflib.unified_diff(wrong.split("\n"), TEXTS[spec].split("\n"), n=0, lineterm="")
+    both = (text.split("\n") for text in (wrong_text(name), TEXTS[spec]))
+    changes = difflib.unified_diff(*both, n=0, lineterm="")
     _, *places = re.split(r"^@@.*\n", "\n".join(changes), flags=re.M)
     if not places:
         return ""
@@ -197,7 +197,7 @@ def losses(name: str) -> tuple[float, float]:
     """
     alpha, ends = 0.0 if "w, D," in RUNS[name] else spec.ALPHA, list[float]()
     roles = {"D": ["D"], "DDD": ["D", "D1", "D2"], "SQ": ["S", "Q"]}
-    for text in (TEXTS[spec], reduce(replace, MISTAKES[name].edits, TEXTS[spec])):
+    for text in (TEXTS[spec], wrong_text(name)):
         it: Any = run(text, "fedref.spec")
         f, train, tests = it.make_toy()
         rounds = {k: list(it.drop_stragglers(it.toy_rounds(train, r))) for k, r in roles.items()}
@@ -242,9 +242,8 @@ def tour() -> str:
             data = output.get("data", {})
             text = "".join(output.get("text") or data["text/plain"])
             png = "".join(data.get("image/png", "")).replace("\n", "")
-            parts.append(
-                f"![{text}](data:image/png;base64,{png})" if png else fence("output", text.rstrip())
-            )
+            picture = f"![{text}](data:image/png;base64,{png})"
+            parts.append(picture if png else fence("output", text.rstrip()))
     return join(*parts)
 
 

@@ -151,11 +151,14 @@ def play_rounds(
         return run_clients(algorithm, model, sent, states, data)
 
     state, played = State(algorithm.initial(MODEL, START), {}), list[Round]()
-    for t in range(rounds):
-        before = first_vector(state.server)
+    for t in range(rounds + more):
+        before, plan = first_vector(state.server), plan_of(algorithm, t, steps)
         paths.clear()
-        plan = plan_of(algorithm, t, steps)
-        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=work)
+        how: Any = {"work": work if t < rounds else run_clients}
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, **how)
+        after = first_vector(state.server)
+        if t >= rounds:
+            continue
         sent, adapts = algorithm.download(state.server), algorithm.adapts_on
         tested = [
             algorithm.personalised_params(MODEL, sent, state.clients.get(k), D if adapts else None)
@@ -164,15 +167,9 @@ def play_rounds(
         ]
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
         alpha = getattr(getattr(state.server, "learner", None), "alpha", None)
-        played.append(Round(before, local, first_vector(state.server), tested, alpha))
-    before = first_vector(state.server) + np.inf  # without more rounds nothing is known
-    for t in range(rounds, rounds + more):
-        before = first_vector(state.server)
-        plan = plan_of(algorithm, t, steps)
-        state, _ = run_round(algorithm, MODEL, state, plan, federation)
-    rest = first_vector(state.server)
-    rests = bool(np.linalg.norm(rest - before) < 1e-4)  # false where it has diverged
-    return [r._replace(rest=rest if rests else None) for r in played]
+        played.append(Round(before, local, after, tested, alpha))
+    rests = more and np.linalg.norm(after - before) < 1e-4  # false where it has diverged
+    return [r._replace(rest=after if rests else None) for r in played]
 
 
 def first_vector(value: Any) -> Array:
@@ -236,16 +233,17 @@ def draw_slider(page: str) -> Figure:
     """Draw all frames of a slider into one figure."""
     slider, frames = SLIDERS[page], dict[str, list[View]]()
     for x in slider.values:
-        views = frames[f"{slider.symbol}{'' if slider.key == 'round' else ' ='} {x:g}"] = list[
-            View
-        ]()
-        for panel in (Panel(*panel) for panel in slider.panels):
-            if slider.key == "round":
-                views.append((panel._replace(round=int(x)), {}))
-            else:
-                has = slider.key in schema(ALGORITHMS[panel.algorithm])
-                views.append((panel, {slider.key: float(x)} if has else {}))
+        text = f"{slider.symbol}{'' if slider.key == 'round' else ' ='} {x:g}"
+        frames[text] = [view_at(slider, x, Panel(*panel)) for panel in slider.panels]
     return draw_frames(frames)
+
+
+def view_at(slider: Slider, x: float, panel: Panel) -> View:
+    """Return a panel where the slider stands at x; what it changes may be no setting of the panel's."""
+    if slider.key == "round":
+        return panel._replace(round=int(x)), {}
+    known = schema(ALGORITHMS[panel.algorithm])
+    return panel, {slider.key: float(x)} if slider.key in known else {}
 
 
 def draw_frames(frames: Mapping[str, Sequence[View]]) -> Figure:
@@ -389,9 +387,7 @@ def draw_ellipses() -> Figure:
     def circle(w: Array) -> Array:
         return np.sum((w - w0) ** 2, -1) / 2
 
-    penalties: list[Callable[[Array], Array]] = [
-        partial(fedcurv.penalty, pairs=[each], lam=1.0) for each in zip(I, theta)
-    ]
+    penalties = (partial(fedcurv.penalty, pairs=[each], lam=1.0) for each in zip(I, theta))
     for colour, penalty in zip(COLOURS[1:], (*penalties, circle)):
         look: dict[str, Any] = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}
         axes.contour(x, y, penalty(np.stack([x, y], -1)), PENALTIES, colors=[colour], **look)
@@ -470,17 +466,15 @@ def draw_noise() -> Figure:
         "Hessian free": per_fedavg.meta_gradient_hf(model, ws, one, *two, alpha=ALPHA, delta=1e-3),
     }
     figure = Figure((10.2, 3.4), layout="constrained")
-    for axes, (name, points) in zip(
-        figure.subplots(1, 4, sharex=True, sharey=True), clouds.items()
-    ):
+    panels = figure.subplots(1, 4, sharex=True, sharey=True)
+    for axes, (name, points) in zip(panels, clouds.items()):
         mean = points.mean(0)
         axes.plot(*points[:FEW].T, ".", color=COLOURS[6], markersize=2.5, label="one estimate")
         axes.plot(*mean, "o", color=COLOURS[2], label=f"mean of {DRAWN}")
         axes.plot(*truth, "k+", markersize=12, label="truth, from all rows")
         off, error = np.linalg.norm(mean - truth), np.linalg.norm(points.std(0)) / np.sqrt(DRAWN)
-        axes.set(
-            title=f"{name}\noff by {off:.3f} ± {error:.3f}", xticks=[], yticks=[], aspect="equal"
-        )
+        axes.set(title=f"{name}\noff by {off:.3f} ± {error:.3f}")
+        axes.set(xticks=[], yticks=[], aspect="equal")
         axes.set(xlim=truth[0] + np.array([-2.0, 2.0]), ylim=truth[1] + np.array([-1.6, 1.6]))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -157,12 +157,13 @@ def contents() -> str:
     """Return the list of all public names by room, each with its first sentence."""
     parts = []
     for title, names in rooms().items():
-        rows = (
-            (
-                f"[`{name.removeprefix('fedref.')}`]({page_of(title)}.html#{anchor(name)})",
-                source.first_paragraph(thing) if callable(thing := resolve_name(name)) else "",
-            )
-            for name in names
-        )
+        rows = (row_of(name, page_of(title)) for name in names)
         parts.append(section(title, TEXT["rooms"][title]["about"], table("fedref. | ", rows)))
     return join(*parts)
+
+
+def row_of(name: str, page: str) -> tuple[str, str]:
+    """Return a public name, as a link to its place on a page, and its first sentence."""
+    thing = resolve_name(name)
+    link = f"[`{name.removeprefix('fedref.')}`]({page}.html#{anchor(name)})"
+    return link, source.first_paragraph(thing) if callable(thing) else ""

@@ -167,10 +167,8 @@ def equations_in(module: ModuleType) -> tuple[Equation, ...]:
 def equations_of(cls: type) -> list[Equation]:
     """Return the equations of a model, of its bases, and of the layers beside it."""
     kinds = [kind for kind in cls.__mro__ if kind.__module__.startswith("fedref.")]
-    names = {kind.__qualname__ for kind in kinds}
-    equations = (
-        e for home in dict.fromkeys(map(inspect.getmodule, kinds)) for e in equations_in(home)
-    )
+    names, homes = {kind.__qualname__ for kind in kinds}, map(inspect.getmodule, kinds)
+    equations = (e for home in dict.fromkeys(homes) for e in equations_in(home))
     return [e for e in equations if {*e.function.__qualname__.split(".")[:-1]} <= names]
 
 
@@ -208,10 +206,8 @@ def decisions(module: ModuleType) -> str:
 def spec_sections(text: str = inspect.getsource(spec)) -> dict[str, str]:
     """Return the specification's sections by title, each with its code. text : an edited one."""
     _, *parts = re.split(r"^# -+ \d+\. (.*?) -+\n", text, flags=re.M)
-    return {
-        title: code.partition("# ====")[0].strip("\n")
-        for title, code in zip(parts[::2], parts[1::2])
-    }
+    both = zip(parts[::2], parts[1::2])
+    return {title: code.partition("# ====")[0].strip("\n") for title, code in both}
 
 
 def paper_of_section(title: str) -> str:

@@ -75,10 +75,13 @@ def for_terminal(text: str) -> str:
     fence = r"^```(?:math|output|diff|python) *(.*\n)([\s\S]*?)^```$"
     text = re.sub(fence, lambda x: x[1].lstrip() + indent(x[2], "    "), text, flags=re.M)
     text = re.sub(r"(?:^\|.*\n?)+", align_table, text, flags=re.M)
-    text = re.sub(
-        r"^#+ (.*)$", lambda x: f"{plain(x[1])}\n{'─' * len(plain(x[1]))}", text, flags=re.M
-    )
+    text = re.sub(r"^#+ .*$", underline, text, flags=re.M)
     return plain(text)
+
+
+def underline(heading: re.Match[str]) -> str:
+    words = plain(heading[0].lstrip("# "))
+    return f"{words}\n{'─' * len(words)}"
 
 
 def plain(text: str) -> str:

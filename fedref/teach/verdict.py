@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from copy import deepcopy
-from functools import cache, partial, reduce
+from functools import cache, partial
 from io import StringIO
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import numpy as np
 from fedref import spec
 from fedref.checks import DualNumber
 from fedref.conformance.subprocess_runner import SubprocessRunner
-from fedref.judge.errata import MISTAKES, TEXTS, replace
+from fedref.judge.errata import MISTAKES, wrong_text
 from fedref.judge.terms import RIGHT, combine, sum_text
 from fedref.teach import exercises
 from fedref.teach.example import show
@@ -100,61 +100,63 @@ def verdict(
     exercise = exercises.exercise_of(text, where, known)
     right = [result for _, result in calls_of(exercise)]
     moments_of(exercise)  # before the process is made, which then has them
-    work = exercise, text, where, seconds
+    file = StudentFile(exercise, text, where, seconds)
     with SubprocessRunner(fork=True) as runner:
-        whole = runner.call(results_of, *work, timeout=WAITED * seconds)
+        whole = file.run(runner, results_of)
         if isinstance(whole, str):
             return False, [whole]
         faults = list(filter(None, map(fault, whole, right)))
         if not faults:
             return True, ["right"]
-        written = runner.call(parts_of, *work, timeout=WAITED * seconds)
+        written = file.run(runner, parts_of)
     if isinstance(written, str):
         return False, ["not right", written, faults[0]]
     line, values = written
     return False, ["not right", *evidence(exercise, line, values, whole, faults)]
 
 
-def results_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
-    """Run a student's file. Return what its function gives for each call, or one line."""
+class StudentFile(NamedTuple):
+    """A file with an answer to an exercise. seconds : of computing that it may take."""
 
-    def work(answer: Answer) -> list[Any]:
-        calls = (call for call, _ in calls_of(exercise))
-        return [plain(value_of(answer, call, partial(run, answer.function))) for call in calls]
+    exercise: Exercise
+    text: str
+    where: str
+    seconds: float
 
-    return run_file(work, exercise, text, where, seconds)
-
-
-def parts_of(exercise: Exercise, text: str, where: str, seconds: float) -> Any:
-    """Run a student's file. Return its line, and what it has at each moment, or one line."""
-
-    def work(answer: Answer) -> Any:
-        if exercise.is_loop and (words := leaves_early(answer.part)):
-            return Raised(words)
-        values = [plain(value_at(exercise, answer, moment)) for moment in moments_of(exercise)]
-        again = plain(value_at(exercise, answer, moments_of(exercise)[0]))
-        return (answer.line, values) if repr(again) == repr(values[0]) else Raised(RANDOM)
-
-    return run_file(work, exercise, text, where, seconds)
+    def run(self, runner: SubprocessRunner, work: Callable[["Answer"], Any]) -> Any:
+        """Return work(its answer), or one line, by a process of its own; errors as of `verdict`."""
+        return runner.call(run_file, self, work, timeout=WAITED * self.seconds)
 
 
-def run_file(
-    work: Callable[[Any], Any], exercise: Exercise, text: str, where: str, seconds: float
-) -> Any:
+def run_file(file: StudentFile, work: Callable[["Answer"], Any]) -> Any:
     """Return work(the answer of a file), or a line. The specification's own function is out of reach."""
-    owner, _, name = exercise.function.rpartition(".")
 
     def read_and_work() -> Any:
-        answer = read_answer(exercise, text, where)
-        return Raised(answer) if isinstance(answer, str) else work(answer)
+        answer = read_answer(file.exercise, file.text, file.where)
+        return answer if isinstance(answer, Raised) else work(answer)
 
     others = [x for x in sys.modules if x.startswith("fedref.") and x != "fedref.spec"]
     with (
-        patch.object(getattr(spec, owner, spec), name, refuse_itself),
+        file.exercise.replaced_by(refuse_itself),
         patch.object(spec, "gradient", writable_gradient),
         patch.dict(sys.modules, dict.fromkeys(others)),  # which cannot be imported then
     ):
-        return run_guarded(read_and_work, where, seconds)
+        return run_guarded(read_and_work, file.where, file.seconds)
+
+
+def results_of(answer: "Answer") -> list[Any]:
+    """Return what a student's function gives for each call."""
+    calls = (call for call, _ in calls_of(answer.exercise))
+    return [plain(value_of(answer, call, partial(run, answer.function))) for call in calls]
+
+
+def parts_of(answer: "Answer") -> Any:
+    """Return the line of an answer and what it has at each moment, or one line on it."""
+    if answer.exercise.is_loop and (words := leaves_early(answer.part)):
+        return Raised(words)
+    moments = moments_of(answer.exercise)
+    *values, again = (plain(value_at(answer, moment)) for moment in (*moments, moments[0]))
+    return (answer.line, values) if repr(again) == repr(values[0]) else Raised(RANDOM)
 
 
 class Thing(str):
@@ -225,25 +227,27 @@ class Raised(str):
 class Answer(NamedTuple):
     """part : the statements in the place of the one with the gap; line : theirs, in the file."""
 
+    exercise: Exercise
     function: Callable[..., Any]
     part: list[ast.stmt]
     line: int
     where: str
 
 
-def read_answer(exercise: Exercise, text: str, where: str) -> Answer | str:
+def read_answer(exercise: Exercise, text: str, where: str) -> Answer | Raised:
     """Run a file and return its answer, or what is missing in it."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value is ...:
-            return f"not finished: line {node.lineno} still says {GAP}"
+            return Raised(f"not finished: line {node.lineno} still says {GAP}")
     defined = [node for node in tree.body if getattr(node, "name", "") == exercise.name_of_function]
     if not defined:  # the specification's own is imported
-        return f"{exercise.name_of_function} is not defined"
+        return Raised(f"{exercise.name_of_function} is not defined")
     names = {"__name__": "exercise", "__file__": where}
     function = exercises.define(text, exercise.name_of_function, names, where)
     part = differing_part(template_of(exercise), statements(defined[-1]))
-    return Answer(function, part, part[-1].lineno if part else defined[-1].lineno, where)
+    line = part[-1].lineno if part else defined[-1].lineno
+    return Answer(exercise, function, part, line, where)
 
 
 @cache
@@ -295,11 +299,11 @@ def leaves_early(part: Sequence[ast.stmt]) -> str:
     return ""
 
 
-def value_at(exercise: Exercise, answer: Answer, moment: Moment) -> Any:
+def value_at(answer: Answer, moment: Moment) -> Any:
     """Return what a student's statements give there; where they raise, the error as one line."""
-    if not exercise.is_loop:
+    if not answer.exercise.is_loop:
         return value_of(answer, moment.call, partial(run, answer.function))
-    template: list[Any] = template_of(exercise)
+    template: list[Any] = template_of(answer.exercise)
     target = next(ast.unparse(x.targets[0]) for x in template[::-1] if GAP in ast.unparse(x))
     code = compile(ast.Module(answer.part, []), answer.where, "exec")
 
@@ -465,7 +469,7 @@ def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, Callable[[i
         wrong: Any = answer(text)
         if whole:
             return plain(run(wrong.function, deepcopy(calls_of(exercise)[i][0])))
-        return plain(value_at(exercise, wrong, moments_of(exercise)[i]))
+        return plain(value_at(wrong, moments_of(exercise)[i]))
 
     answer = cache(lambda text: read_answer(exercise, f"from fedref.spec import *\n{text}", ""))
     known = (known_lines if whole else known_answers)(exercise)
@@ -482,10 +486,9 @@ def known_lines(exercise: Exercise) -> dict[str, str]:
 def known_answers(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake: what to say to it}, the shortest text first."""
     source, sheet = exercise.source, dict[str, str]()
-    owner, _, name = exercise.function.rpartition(".")
-    for mistake in MISTAKES.values() if not owner else ():
-        text = reduce(replace, mistake.edits, TEXTS[spec])
-        start = text.index(f"\ndef {name}(")
+    for mistake in MISTAKES.values() if "." not in exercise.function else ():
+        text = wrong_text(mistake.name)
+        start = text.index(f"\ndef {exercise.function}(")
         wrong = text[start : text.index("\n\n\n", start + 1)].strip() + "\n"
         if wrong != source:
             sheet.setdefault(wrong, f"this is the known mistake {mistake.name!r}: {mistake.why}")
