@@ -51,7 +51,7 @@ from fedref.judge import evidence, verdicts
 from fedref.judge.case import Case
 from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
 from fedref.judge.objective import Objective
-from fedref.judge.slopes import ELEMENTWISE
+from fedref.judge.slopes import COMPOSED, ELEMENTWISE
 from fedref.judge.tape import gradients
 from fedref.models import tree
 from fedref.models.batch import Batch
@@ -218,20 +218,6 @@ def _extreme(sign: int, x: Any, axis: Any = None, keepdims: bool = False) -> Any
     return x if keepdims else x.sum(axis)
 
 
-def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord not in (None, 2) or (ord and axis is None and x.ndim > 1):
-        raise TypeError(x.no_rule(f"np.linalg.norm with ord={ord}"))
-    square = (x * x).sum(axis, keepdims)
-    zero = square.a == 0
-    return np.sqrt(square + zero) * ~zero
-
-
-def _variance(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    gap = x - np.mean(x, axis, keepdims=True)
-    square = (gap * gap).sum(axis, keepdims)
-    return square / (x.size // np.size(spec.value(square)) - ddof)
-
-
 def _move_axis(x: Any, source: int, target: int) -> Any:
     axes = [*range(x.ndim)]
     axes.insert(target % x.ndim, axes.pop(source))
@@ -248,29 +234,20 @@ def _copy_to(y: Any, x: Any, where: Any = True) -> None:
     y[...] = np.where(where, x, y)
 
 
-# Rules that the specification does not need, for losses of your own; ELEMENTWISE has more.
+# Rules that the specification does not need, for losses of your own; ELEMENTWISE and COMPOSED have more.
 LINEAR: tuple[Any, ...] = (
     np.dot, np.einsum, np.inner, np.mean, np.outer, np.take, np.take_along_axis, np.cumsum, np.squeeze,
-    np.expand_dims, sliding_window_view, *([np.matvec] if hasattr(np, "matvec") else []),  # NumPy ≥ 2.2
+    np.expand_dims, sliding_window_view, np.matvec,
 )  # fmt: skip
-#: NumPy's functions of these names conjugate: without that they are analytic. Some need NumPy ≥ 2.2.
-ANALYTIC: dict[str, Callable[..., Any]] = {
-    "vecdot": lambda u, v: (u * v).sum(-1),
-    "vecmat": lambda u, A: np.einsum("...n,...nm->...m", u, A),
-    "vdot": lambda u, v: (np.reshape(u, -1) * np.reshape(v, -1)).sum(),
-    "var": _variance,
-    "std": lambda *x, **options: np.sqrt(_variance(*x, **options)),
-}
 DualNumber.rules = (
     spec.RULES
     | {f: spec.elementwise_rule(values, slopes) for f, (values, *slopes) in ELEMENTWISE.items()}
+    | COMPOSED
     | {f: linear_rule(f) for f in LINEAR}
-    | {getattr(np, name): rule for name, rule in ANALYTIC.items() if hasattr(np, name)}
     | {f: partial(spec.compare, f) for f in (np.sign, np.equal, np.not_equal)}
     | {np.max: partial(_extreme, 1), np.amax: partial(_extreme, 1), np.min: partial(_extreme, -1)}
-    | {np.amin: partial(_extreme, -1), np.linalg.norm: _norm}
-    | {np.clip: lambda x, least, most: np.minimum(np.maximum(x, least), most)}
-    | {np.ravel: lambda x: x.reshape(-1), np.moveaxis: _move_axis, np.copyto: _copy_to}
+    | {np.amin: partial(_extreme, -1), np.moveaxis: _move_axis, np.copyto: _copy_to}
+    | {np.vecmat: lambda u, A: np.einsum("...n,...nm->...m", u, A)}  # NumPy's conjugates
     | {f: partial(_like, f) for f in (np.zeros_like, np.empty_like)}
 )
 
@@ -551,10 +528,8 @@ def check_hvp(
     """
     f, grad, hvp = _numpys(f), _numpys(grad), _numpys(hvp)
     w, v, bound = _prepare(f, w, v, bound)
-    reports = [
-        _weigh_hvp(f, grad, w, one, _with_cancellation(hvp(w, one), w, v, bound, atol), bound)
-        for one in v
-    ]
+    measures = (_with_cancellation(hvp(w, one), w, v, bound, atol) for one in v)
+    reports = [_weigh_hvp(f, grad, w, *both, bound) for both in zip(v, measures)]
     bad = [report for report in reports if not report.error_ok]  # NaN too
     worst = bad[0] if bad else max(reports, key=lambda report: report.error / report.bound)
     slope = _median_slope(lambda v: taylor_slope(f, grad, w, v, hvp), v)
@@ -883,9 +858,8 @@ def _renumber(trace: Trace) -> Trace:
     rows = [np.arange(*trace.offsets[k : k + 2]) for k in reversed(range(N))]
     order, plans = np.concatenate(rows), list[Any]()
     for p in trace.plans:
-        turned: dict[str, Any] = {
-            n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)
-        }
+        arrays = {n: x for n, x in p._asdict().items() if isinstance(x, np.ndarray)}
+        turned: dict[str, Any] = {n: x[::-1] for n, x in arrays.items()}
         turned["clients"] = N - 1 - turned["clients"]
         plans.append(p._replace(**turned, rows={role: x[::-1] for role, x in p.rows.items()}))
     offsets = np.cumsum([0, *map(len, rows)])

@@ -3,7 +3,6 @@ same derivatives as dual numbers, of the first and second order.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,13 @@ MORE: list[Callable[[Any], Any]] = [
     lambda w: np.linalg.norm(w - 0.1) ** 3 + np.logaddexp(w, 1).sum() + np.clip(w, 0.7, 1.7) @ w**3,
     lambda w: np.dot(A, w).mean() ** 3 + np.ravel(w.reshape(2, 2).T) @ w * w.mean(keepdims=True)[0],
     lambda w: (np.linalg.norm(w.reshape(2, 2), axis=1, keepdims=True) * w[:2]).mean(0).sum() ** 2,
-]
+    lambda w: np.var(w, ddof=1) * np.std(w.reshape(2, 2), 0) @ w[2:] + np.vdot(w, w) * np.vecdot(w, A[0]),
+]  # fmt: skip
+
+
+def slope_along(f: Callable[[Any], Any], v: Array) -> Callable[[Any], Any]:
+    """Return w → ∇f(w)·v, by tapes."""
+    return lambda w: tape.gradient(f, w) @ v
 
 
 @proof("tapes", "∇f and ∇²f v by every rule = by dual numbers; no rule: refused", ONE)
@@ -98,14 +103,11 @@ def tape_rules(c: Setting) -> Iterator[Report]:
     w, v = (np.arange(4) + 1) / 2 + 0.1 * c.rng.uniform(-1, 1, (2, 4))
     for f in FUNCTIONS + MORE:
         yield equal(tape.gradient(f, w), dual_gradient(f, w))
-        grad: Callable[[Any], Any] = partial(tape.gradient, f)
-        Hv = tape.gradient(lambda w: grad(w) @ v, w)
-        yield equal(Hv, dual_hvp(f, w, v))
+        yield equal(tape.gradient(slope_along(f, v), w), dual_hvp(f, w, v))
         with tape.gradients():
             yield equal(spec.gradient(f, w), dual_gradient(f, w))
-    third = tape.gradient(lambda w: tape.gradient(lambda w: tape.gradient(
-        lambda w: (w**4).sum(), w) @ v, w) @ v, w)  # fmt: skip
-    yield equal(third, 24 * w * v * v)
+    twice = slope_along(slope_along(lambda w: (w**4).sum(), v), v)
+    yield equal(tape.gradient(twice, w), 24 * w * v * v)
     outer = tape.gradient(lambda w: tape.gradient(lambda u: (u * w**2) @ u, w) @ w, w)
     yield equal(outer, 8 * w**3)
     yield equal(tape.gradient(lambda w: 3.0, w), 0 * w, bound=0)
@@ -133,17 +135,16 @@ def tape_leaves(c: Setting) -> Iterator[Report]:
 
     for by_tape, by_duals in zip(expressions(mine), expressions(c.f)):
         yield equal(tape.gradient(by_tape, c.w), spec.gradient(by_duals, c.w))
-    with tape.gradients():
-        got = spec.meta_sgd(mine, x, S, Q, steps=2), spec.mas(mine, c.w, S), mine.hvp(c.w, v, S)
-    functions: tuple[Any, ...] = spec.meta_sgd, spec.mas
-    for one, function in zip(got, functions):
-        given = (x, S, Q, 2) if function is spec.meta_sgd else (c.w, S)
-        yield equal(one, function(c.f, *given))
-    for i in (0, 1, 3):
-        f = expressions(mine)[i] if i < 3 else lambda w: (mine.scores(w, Q.X) ** 2).sum()
-        g = expressions(c.f)[i] if i < 3 else lambda w: (c.f.scores(w, Q.X) ** 2).sum()
-        grad: Callable[[Any], Any] = partial(tape.gradient, f)
-        Hv = tape.gradient(lambda w: grad(w) @ v, c.w)
-        yield equal(Hv, np.imag(spec.gradient(g, c.w + 1e-200j * v)) / 1e-200)
+    for function, *given in ((spec.meta_sgd, x, S, Q, 2), (spec.mas, c.w, S)):
+        with tape.gradients():
+            got = function(mine, *given)
+        yield equal(got, function(c.f, *given))
+
+    def twice(f: Any) -> list[Callable[[Any], Any]]:
+        return [*expressions(f)[:2], lambda w: (f.scores(w, Q.X) ** 2).sum()]
+
+    for by_tape, by_duals in zip(twice(mine), twice(c.f)):
+        Hv = tape.gradient(slope_along(by_tape, v), c.w)
+        yield equal(Hv, np.imag(spec.gradient(by_duals, c.w + 1e-200j * v)) / 1e-200)
     in_v = tape.gradient(lambda v: mine.hvp(c.w, v, S) @ c.h, v)
     yield equal(in_v, c.f.hvp(c.w, c.h, S))
