@@ -22,7 +22,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import check_fields
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, weighted_sum
 
 
 class Cohort(NamedTuple):
@@ -62,20 +62,6 @@ def weighted_mean(p: Array, w: Array) -> Array:
     Raises ValueError if there is not one p_k for each w_k.
     """
     return weighted_sum(p, w)  # [apfl eq.1] w = Σ_k p_k w_k
-
-
-def weighted_sum(c: Array, w: Array) -> Array:
-    """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time.
-
-    Raises ValueError if there is not one c_k for each w_k.
-    """
-    if len(c) != len(w):
-        raise ValueError(f"weighted sum: {len(c)} weights and {len(w)} vectors, expected one each")
-    terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
-    total = next(terms)
-    for term in terms:
-        total += term
-    return total
 
 
 class Participant(NamedTuple):

@@ -60,19 +60,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import (
-    Algorithm,
-    AllData,
-    ClientResult,
-    Cohort,
-    Participant,
-    weighted_mean,
-    weighted_sum,
-)
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Participant, weighted_mean
 from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array, sigmoid
+from fedref.models.numerics import Array, sigmoid, weighted_sum
 
 
 def expand_units(model: Model, m: Array) -> Array:

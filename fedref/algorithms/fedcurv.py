@@ -49,19 +49,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import (
-    Algorithm,
-    AllData,
-    ClientResult,
-    Cohort,
-    Participant,
-    weighted_mean,
-    weighted_sum,
-)
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Participant, weighted_mean
 from fedref.algorithms.importance import fisher
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, weighted_sum
 
 
 def penalty(theta: Array, pairs: Iterable[tuple[Array, Array]], *, lam: float) -> Any:

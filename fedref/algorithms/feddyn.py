@@ -45,12 +45,11 @@ from fedref.algorithm import (
     Participant,
     Server,
     weighted_mean,
-    weighted_sum,
 )
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, weighted_sum
 
 
 def objective(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: float) -> Array:

@@ -48,10 +48,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, Cohort, Participant, weighted_sum
+from fedref.algorithm import Algorithm, Cohort, Participant
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, weighted_sum
 
 
 def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:

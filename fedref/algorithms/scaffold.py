@@ -49,19 +49,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import (
-    Algorithm,
-    AllData,
-    ClientResult,
-    Cohort,
-    Participant,
-    weighted_mean,
-    weighted_sum,
-)
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Participant, weighted_mean
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, weighted_sum
 
 
 def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -> Array:

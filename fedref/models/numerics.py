@@ -26,6 +26,20 @@ def complex_step(*arrays: Any) -> Any:
     return np.ldexp(info.dtype.type(1), int(0.65 * info.minexp))  # 1e-200 in float64
 
 
+def weighted_sum(c: Array, w: Array) -> Array:
+    """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time.
+
+    Raises ValueError if there is not one c_k for each w_k.
+    """
+    if len(c) != len(w):
+        raise ValueError(f"weighted sum: {len(c)} weights and {len(w)} vectors, expected one each")
+    terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
+
+
 @cache
 def constant(x: float, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return a read-only array filled with x: one number in memory, the same array at each call."""
