@@ -92,11 +92,8 @@ def subject_of(case: Case) -> str:
 def expected_subjects(patterns: Sequence[str]) -> set[str]:
     """Return the functions and algorithms of golden cases that are expected to fail: "round fedprox"."""
     entries = vectors.read_index(vectors.folder())["cases"] if patterns else []
-    return {
-        f"{entry['call']} {entry['algorithm']}".strip()
-        for entry in entries
-        if report.is_expected(entry["name"], patterns)
-    }
+    expected = (x for x in entries if report.is_expected(x["name"], patterns))
+    return {f"{x['call']} {x['algorithm']}".strip() for x in expected}
 
 
 def conclude(
@@ -148,13 +145,10 @@ def draw_larger(
 
 def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
     """Return the names of the mistakes that golden cases of this function and algorithm catch."""
-    index = vectors.read_index(vectors.folder())
-    places = {
-        i
-        for entry in index["cases"]
-        if (entry["call"], entry["algorithm"]) == (call, algorithm)
-        for i in entry["catches"]
-    }
+    index, places = vectors.read_index(vectors.folder()), set[int]()
+    for entry in index["cases"]:
+        if (entry["call"], entry["algorithm"]) == (call, algorithm):
+            places |= {*entry["catches"]}
     return tuple(index["mistakes"][i]["name"] for i in sorted(places))
 
 
@@ -181,10 +175,8 @@ def by_hand(failure: Graded) -> str:
     lines += [f"        {report.explain_name(name)}" for name in result.mistakes]
     lines += [f"  model = {fields}  # d = {case.model['d']}"]
     lines += [f"  hyper = {case.hyper}"] if case.hyper else []
-    given = [
-        f"  {n} = {show(x)}" for n, x in case.inputs.items() if n.split(".")[-1] not in NOT_SHOWN
-    ]
-    lines += shorten(given, SHOWN, "inputs")
+    given = {n: x for n, x in case.inputs.items() if n.split(".")[-1] not in NOT_SHOWN}
+    lines += shorten([f"  {n} = {show(x)}" for n, x in given.items()], SHOWN, "inputs")
     computed = []
     for line in trace(lambda: answer(case)):
         values = ", ".join(f"{n} = {show(x)}" for n, x in line.values.items())
@@ -221,9 +213,8 @@ def save(failure: Graded, backend: str, path: Path) -> None:
     np.savez(file, **named | {f"out.{n}": x for n, x in case.outputs.items()})
     test = path.with_suffix(".py")
     if test.exists() and not test.read_text("utf-8").startswith(MARK):
-        raise ConfigError(
-            f"--save {test}: exists, and fedref did not write it; expected another name"
-        )
+        wrong = f"--save {test}: exists, and fedref did not write it"
+        raise ConfigError(f"{wrong}; expected another name")
     write_or_raise(path.with_suffix(".npz"), file.getvalue())
     words = report.describe_failure(failure.result)
     text = TEST.format(mark=MARK, failure=words, case=repr(case), backend=backend)

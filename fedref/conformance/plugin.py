@@ -9,19 +9,13 @@ from typing import Any
 
 def pytest_addoption(parser: Any) -> None:
     add = parser.getgroup("fedref.conformance").addoption
-    add("--fedref-backend", help="MODULE:BACKEND that is tested against the golden vectors")
-    add(
-        "--fedref-only",
-        default="",
-        help="cases with this text in their tag, call, algorithm or name",
-    )
-    add(
-        "--fedref-xfail",
-        help="a file of cases that are expected to fail, a name or a pattern a line",
-    )
-    add(
-        "--fedref-unit", default="", help="what products are rounded to: tf32, 2**-9, grad=bfloat16"
-    )
+    for name, default, text in (
+        ("backend", None, "MODULE:BACKEND that is tested against the golden vectors"),
+        ("only", "", "cases with this text in their tag, call, algorithm or name"),
+        ("xfail", None, "a file of cases that are expected to fail, a name or a pattern a line"),
+        ("unit", "", "what products are rounded to: tf32, 2**-9, grad=bfloat16"),
+    ):
+        add(f"--fedref-{name}", default=default, help=text)
     add("--fedref-quick", action="store_true", help="a few cases, which catch most known mistakes")
     add("--fedref-dtype", default="float64", choices=("float64", "float32"))
     add("--fedref-timeout", type=float, default=60.0, help="seconds a case")

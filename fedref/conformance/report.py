@@ -105,10 +105,9 @@ def report_text(
 def report_markdown(title: str, text: str) -> str:
     """Return a report as Markdown: its last line, and the rest to be opened."""
     *lines, last = text.splitlines()
-    return "\n".join(
-        [f"### {title}", "", last, "", "<details><summary>the report</summary>", "", "```text",
-         *lines, "```", "", "</details>", "", ""]
-    )  # fmt: skip
+    report = "\n".join(["```text", *lines, "```"])
+    details = f"<details><summary>the report</summary>\n\n{report}\n\n</details>"
+    return f"### {title}\n\n{last}\n\n{details}\n\n"
 
 
 def read_patterns(path: Path | None, names: Collection[str]) -> tuple[str, ...]:
@@ -137,9 +136,8 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     place = re.split(r", (?=[Wb]\d|…|\[)", evidence.places_of(far == far.max(initial=0), case))[0]
     at = np.unravel_index(far.argmax(), far.shape)
     values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
-    return (
-        f"begin with {case.name}, the smallest (d = {case.model['d']}): {output} {place}: {values}"
-    )
+    smallest = f"{case.name}, the smallest (d = {case.model['d']})"
+    return f"begin with {smallest}: {output} {place}: {values}"
 
 
 #: So many failures of one cause are shown.
@@ -186,8 +184,8 @@ def set_apart(results: Sequence[Result], patterns: Sequence[str]) -> tuple[list[
     listed = [r for r in results if is_expected(r.case, patterns)]
     failing = {r.case for r in listed if r.status == FAILED}
     lines = [f"fail as expected (--xfail): {len(failing)}"] if failing else []
-    lines += [f"{r.case}: {r.status}, but expected to fail"
-              for r in listed if r.status not in (FAILED, NOT_ASKED)]  # fmt: skip
+    others = (r for r in listed if r.status not in (FAILED, NOT_ASKED))
+    lines += [f"{r.case}: {r.status}, but expected to fail" for r in others]
     return lines, [r for r in results if r.case not in failing]
 
 
@@ -214,14 +212,11 @@ def drawn_json(backend: str, dtype: str, seed: int, counts: Mapping[str, int], f
     out["failure"] = None
     if failure is not None:
         case, result = failure
-        arrays = {
-            side: {name: np.asarray(x).tolist() for name, x in values.items()}
-            for side, values in (
-                ("inputs", case.inputs), ("right", case.outputs), ("outputs", result.outputs),
-            )
-        }  # fmt: skip
-        known = {"call": case.call, "algorithm": case.algorithm, "model": case.model}
-        out["failure"] = fields_of(result) | known | {"hyper": case.hyper} | arrays
+        known = {name: getattr(case, name) for name in ("call", "algorithm", "model", "hyper")}
+        sides = {"inputs": case.inputs, "right": case.outputs, "outputs": result.outputs}
+        for side, values in sides.items():
+            known[side] = {name: np.asarray(x).tolist() for name, x in values.items()}
+        out["failure"] = fields_of(result) | known
     return json.dumps(out, ensure_ascii=False, indent=1)
 
 

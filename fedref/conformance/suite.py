@@ -27,31 +27,11 @@ from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.backends.tensors import Tensors
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.draws import serialise
+from fedref.judge import compare, verdicts
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case, flatten
-from fedref.judge.compare import (
-    FEW_DIGITS,
-    KINK,
-    NoNumbers,
-    difference,
-    is_clear,
-    tolerance,
-    type_name,
-)
-from fedref.judge.verdicts import (
-    FAILED,
-    NOT_ASKED,
-    NOT_OFFERED,
-    PASSED,
-    TWICE,
-    Answer,
-    Graded,
-    Result,
-    grade,
-    grade_again,
-    measure,
-    numbers_of,
-)
+from fedref.judge.compare import NoNumbers, difference, is_clear, type_name
+from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED, Answer, Graded, Result, grade
 
 # ---- calling a backend -------------------------------------------------------------------------
 
@@ -74,9 +54,8 @@ def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str
     for t, plan in enumerate(given["plans"]):
         state = f(*first, state, given["data"], plan)
         if not isinstance(state, Mapping) or "server" not in state:
-            raise TypeError(
-                f"round returned {type_name(state)}, expected a dictionary with 'server'"
-            )
+            wrong = f"round returned {type_name(state)}"
+            raise TypeError(f"{wrong}, expected a dictionary with 'server'")
         out |= flatten(state, f"{t}.")
     return out
 
@@ -104,11 +83,10 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     A call is not offered if there is no such function, or if it raises NotImplementedError.
     """
     if not offers(backend, case.call):
-        imported = isinstance(backend, SimpleNamespace) and case.call in getattr(
-            backend, "imported_names", ()
-        )
+        known = vars(backend) if isinstance(backend, SimpleNamespace) else {}
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
-        return Answer(remarks=((remark,) if imported else ()), offered=False)
+        imported = case.call in known.get("imported_names", ())
+        return Answer(remarks=(remark,) if imported else (), offered=False)
     given = case.arguments(dtype)
     before = settings_and_bytes(case, given)
     printed = OpenStream()
@@ -186,13 +164,14 @@ def with_answer(case: Case) -> Case | None:
         ends = tuple(f"server.{n}" for n in main)
         required = tuple(n for n in outputs if n.endswith(ends))
     floats = [n for n, x in outputs.items() if x.dtype.kind == "f"]
-    unclear = {n for n in floats if not is_clear(outputs[n], least=FEW_DIGITS)}
+    unclear = {n for n in floats if not is_clear(outputs[n], least=compare.FEW_DIGITS)}
     if unclear & set(required):
         return None
     unclear |= {n for n in floats if n.endswith(".F") and not outputs[n].ndim}  # 0 until renewed
     tag = f"{case.algorithm} {case.call}".strip()
-    case = case._replace(name=f"drawn {tag}", tag=tag, required=required, tolerance=tolerance(1.0))
-    return case._replace(outputs={n: x for n, x in outputs.items() if n not in unclear})
+    case = case._replace(name=f"drawn {tag}", tag=tag, tolerance=compare.tolerance(1.0))
+    clear = {n: x for n, x in outputs.items() if n not in unclear}
+    return case._replace(outputs=clear, required=required)
 
 
 def lost_digits(case: Case) -> float:
@@ -218,10 +197,10 @@ def grade_drawn(backend: "Backend", case: Case, dtype: str) -> Graded | None:
         return None
     if not result.outputs:  # it passes, or its numbers are not what is wrong
         return Graded(answered, result)
-    condition = measure(answered)
-    if condition < KINK:
+    condition = verdicts.measure(answered)
+    if condition < compare.KINK:
         condition = max(condition, lost_digits(answered))
-    return grade_again(answered, result, dtype, condition)
+    return verdicts.grade_again(answered, result, dtype, condition)
 
 
 # ---- answers of one backend ----------------------------------------------------------------------
@@ -238,13 +217,12 @@ def grade_twice(
     again = backend.answer(case, dtype)
     if result.status == PASSED == grade(again, case, dtype).status:
         return result
-    first, second = (numbers_of(x.outputs or {}, case, dtype) for x in (answer, again))
+    first, second = (verdicts.numbers_of(x.outputs or {}, case, dtype) for x in (answer, again))
     most = case.tolerance[np.dtype(dtype).name]  # sums on several threads differ in their last bits
-    if first.keys() == second.keys() and all(
-        difference(x, second[name]) <= most for name, x in first.items()
-    ):
+    both = ((x, second[name]) for name, x in first.items())
+    if first.keys() == second.keys() and all(difference(*pair) <= most for pair in both):
         return result
-    reason = f"{TWICE}: {again.error}" if again.error else TWICE
+    reason = f"{verdicts.TWICE}: {again.error}" if again.error else verdicts.TWICE
     return Result(case.name, case.tag, FAILED, reason=reason, remarks=answer.remarks)
 
 
@@ -268,7 +246,7 @@ def grade_all(
 
 
 def not_asked(case: Case) -> Result:
-    return Result(case.name, case.tag, NOT_ASKED)
+    return Result(case.name, case.tag, verdicts.NOT_ASKED)
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: str = "float64") -> Iterator[Result]:

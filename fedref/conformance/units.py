@@ -59,14 +59,13 @@ def parse_unit(text: str) -> float:
 
 def with_units(cases: Sequence[Case], units: dict[str, float]) -> list[Case]:
     """Return the cases with the tolerances that follow from the units of their functions."""
-    return [
-        case._replace(tolerance={
-            dtype: max(least, case.condition * units[case.call] * constant(case, units[case.call]))
-            for dtype, least in case.tolerance.items()
-        })
-        if case.call in units else case
-        for case in cases
-    ]  # fmt: skip
+
+    def widen(case: Case) -> Case:
+        unit = units.get(case.call, 0.0)
+        coarse = case.condition * unit * constant(case, unit)
+        return case._replace(tolerance={k: max(x, coarse) for k, x in case.tolerance.items()})
+
+    return list(map(widen, cases))
 
 
 def say_units(cases: Sequence[Case], units: dict[str, float], dtype: str) -> list[str]:

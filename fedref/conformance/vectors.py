@@ -28,14 +28,6 @@ def folder() -> Path:
     return (inside if inside.exists() else package.parent / "data") / "vectors"
 
 
-#: A case's fields in the index.
-ENTRY = (
-    "name", "tag", "tags", "about", "call", "algorithm", "model", "hyper",
-    "required", "tolerance", "condition", "digits", "catches",
-    "convention", "part", "quick",
-)  # fmt: skip
-
-
 #: The file with the SHA-256 of index.json, which in turn has those of the cases.
 SEAL = "index.json.sha256"
 
@@ -68,16 +60,16 @@ def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> C
     data = path.read_bytes()
     if sha256(data).hexdigest() != entry["sha256"]:
         raise DataError(f"{path}: not the file that index.json names (SHA-256 differs)")
+    sides: dict[str, dict[str, Array]] = {"in": {}, "out": {}}
     with ZipFile(io.BytesIO(data)) as archive:
-        arrays = {Path(name).stem: _array(archive.read(name)) for name in archive.namelist()}
-    sides: dict[str, Any] = {
-        side: {name[len(p) :]: x for name, x in arrays.items() if name.startswith(p)}
-        for side, p in (("inputs", "in."), ("outputs", "out."))
-    }
-    values: dict[str, Any] = {name: entry[name] for name in ENTRY}
+        for file in archive.namelist():
+            side, _, name = file.removesuffix(".npy").partition(".")
+            sides[side][name] = _array(archive.read(file))
+    fields = (name for name in Case._fields if name not in ("inputs", "outputs"))
+    values: dict[str, Any] = {name: entry[name] for name in fields}
     values |= {name: tuple(values[name]) for name in ("required", "tags", "part")}
     values["catches"] = tuple(names[i] if isinstance(i, int) else i for i in entry["catches"])
-    return Case(**values, **sides)
+    return Case(**values, inputs=sides["in"], outputs=sides["out"])
 
 
 def _array(content: bytes) -> Array:
@@ -100,11 +92,9 @@ def select(cases: Iterable[Case], only: str = "", quick: bool = False) -> list[C
     quick : those among them that a quick run has. Raises ConfigError if there are none.
     """
     cases = list(cases)
-    some = [c for c in cases if c.name == only] or [
-        c
-        for c in cases
-        if any(only in text for text in (*c.tags, c.tag, c.call, c.algorithm, c.name))
-    ]
+    texts = ((c, (*c.tags, c.tag, c.call, c.algorithm, c.name)) for c in cases)
+    parts = [c for c, texts in texts if any(only in text for text in texts)]
+    some = [c for c in cases if c.name == only] or parts
     if not some:
         names = {name for case in cases for name in (case.tag, case.name)}
         raise ConfigError(unknown("case or tag", only, names))

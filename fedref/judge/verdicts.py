@@ -5,18 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.judge import errata
+from fedref.judge import compare, errata
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
-from fedref.judge.compare import (
-    KINK,
-    compare,
-    difference,
-    dtype_remarks,
-    form_error,
-    is_convention,
-    measure_condition,
-)
 from fedref.models.numerics import Array
 
 PASSED, FAILED, NOT_OFFERED, NOT_ASKED = "passed", "failed", "not offered", "not asked"
@@ -74,11 +65,11 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
     if answer.outputs is None:
         return result._replace(reason=answer.error)
     with np.errstate(all="ignore"):
-        wrong = compare(answer.outputs, case, dtype)
+        wrong = compare.compare(answer.outputs, case, dtype)
     if wrong is None:
-        remarks = (*answer.remarks, *dtype_remarks(answer.outputs, case, dtype))
+        remarks = (*answer.remarks, *compare.dtype_remarks(answer.outputs, case, dtype))
         return result._replace(status=PASSED, remarks=remarks)
-    if case.convention and not wrong.reason and is_convention(wrong.error, measure(case)):
+    if case.convention and not wrong.reason and compare.is_convention(wrong.error, measure(case)):
         return result._replace(
             status=PASSED, remarks=answer.remarks + convention_remarks(case, answer.outputs)
         )
@@ -93,14 +84,14 @@ def grade_again(case: Case, result: Result, dtype: str, condition: float) -> Gra
 
     It is None if the case does not count. At a kink a difference is a remark where there is a convention.
     """
-    if condition < KINK:
+    if condition < compare.KINK:
         if not result.outputs:
             return Graded(case, result)
         wider = {name: x * condition for name, x in case.tolerance.items()}
         case = case._replace(tolerance=wider)
         return Graded(case, grade(Answer(result.outputs, remarks=result.remarks), case, dtype))
     remarks = convention_remarks(case, result.outputs)
-    if remarks and is_convention(result.error, condition):
+    if remarks and compare.is_convention(result.error, condition):
         return Graded(case, Result(case.name, case.tag, PASSED, remarks=remarks))
     return Graded(case, result) if remarks else None
 
@@ -113,7 +104,7 @@ def measure(case: Case) -> float:
     def answer_at(moved: dict[str, Any]) -> dict[str, Any]:
         return try_answer(case._replace(inputs=case.inputs | moved))
 
-    return measure_condition(answer_at, floats, case.outputs)
+    return compare.measure_condition(answer_at, floats, case.outputs)
 
 
 #: How it is said that a derivative is another one there.
@@ -150,8 +141,8 @@ def library_of(case: Case, outputs: Mapping[str, Any]) -> str:
         made = errata.answer(case, name)
         both = [k for k in case.outputs if k in made and k in outputs]
         mixed = {k: case.outputs[k] + share * (made[k] - case.outputs[k]) for k in both}
-        moved = any(difference(x, case.outputs[k]) > SAME_SLOPE for k, x in mixed.items())
-        if moved and all(difference(outputs[k], x) <= SAME_SLOPE for k, x in mixed.items()):
+        moved = any(compare.difference(x, case.outputs[k]) > SAME_SLOPE for k, x in mixed.items())
+        if moved and all(compare.difference(outputs[k], x) <= SAME_SLOPE for k, x in mixed.items()):
             return library
     return ""
 
@@ -161,5 +152,5 @@ def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, 
     return {
         name: np.asarray(outputs[name])
         for name, want in case.outputs.items()
-        if name in outputs and not form_error(outputs[name], want, dtype)
+        if name in outputs and not compare.form_error(outputs[name], want, dtype)
     }

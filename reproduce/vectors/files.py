@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedref.conformance.vectors import ENTRY, SEAL, VERSION
+from fedref.conformance.vectors import SEAL, VERSION
 from fedref.judge.case import Case
 from fedref.models.numerics import Array
 
@@ -38,6 +38,12 @@ def as_little_endian(x: Array) -> Array:
     return np.asarray(x, kinds[np.asarray(x).dtype.kind], order="C")
 
 
+#: A case's fields in the index, in their order.
+ENTRY = (
+    "name", "tag", "tags", "about", "call", "algorithm", "model", "hyper",
+    "required", "tolerance", "condition", "digits", "catches",
+    "convention", "part", "quick",
+)  # fmt: skip
 #: How every tolerance follows from the case's condition.
 REASON = (
     "32 × condition × the dtype's epsilon: by so many units of rounding the outputs move, measured"

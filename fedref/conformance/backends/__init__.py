@@ -60,6 +60,5 @@ def functions_of(module: ModuleType) -> SimpleNamespace:
     imported = {name for name, value in vars(module).items() if is_imported(value)}
     imported -= set(getattr(module, "__all__", ()))
     names = set(getattr(module, "__all__", vars(module))) - imported
-    return SimpleNamespace(
-        imported_names=imported, **{name: getattr(module, name) for name in names}
-    )
+    offered = {name: getattr(module, name) for name in names}
+    return SimpleNamespace(imported_names=imported, **offered)

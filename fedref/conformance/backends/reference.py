@@ -213,9 +213,8 @@ class Reference:
         vocabulary = ("",) if made.inputs == "codes" else None
         source = Source(data["X"], data["y"], vocabulary=vocabulary)
         federation = Federation(source, Part(rows, data["offsets"]), nobody)
-        clients = {
-            k: serialise.load_client_state(it, kept) for k, kept in state.get("clients", {}).items()
-        }
+        kept = state.get("clients", {}).items()
+        clients = {k: serialise.load_client_state(it, values) for k, values in kept}
         before = State(serialise.load_server(it, made, state["server"]), clients)
 
         sent: list[Any] = []
@@ -228,10 +227,9 @@ class Reference:
         after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
         out: dict[str, Any] = {}
         if sent:
-            keeps = participants(it, drawn)
-            cohort = Cohort(
-                drawn.clients[keeps], drawn.counts[keeps], drawn.sizes[keeps], federation.clients
-            )
+            columns = drawn.clients, drawn.counts, drawn.sizes
+            at_work = (x[participants(it, drawn)] for x in columns)
+            cohort = Cohort(*at_work, federation.clients)
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= weights(it, cohort, dtype)
         server = after.server
