@@ -199,10 +199,8 @@ def make_plan(
     less = rng.integers(1, config.amount + 1, len(clients))
     amount = np.where(straggler, less, config.amount)
 
-    batches_of = [
-        client_batches(config, roles, k, n_k, amount_k, round, seed)
-        for k, n_k, amount_k in zip(clients.tolist(), n.tolist(), amount.tolist())
-    ]
+    columns = zip(clients.tolist(), n.tolist(), amount.tolist())
+    batches_of = [client_batches(config, roles, *column, round, seed) for column in columns]
     steps = np.array([len(batches[roles[0]]) for batches in batches_of])
     return Plan(
         round, clients, counts, n, amount, straggler, steps, steps_of_epoch(config, roles, n),
@@ -226,9 +224,8 @@ def client_batches(
     if roles == EPISODES:
         D = minibatches(stream(seed, "D", round, client), n, config, amount)
         return dict(zip(EPISODES, episodes(D, config.support)))
-    return {
-        role: minibatches(stream(seed, role, round, client), n, config, amount) for role in roles
-    }
+    streams = {role: stream(seed, role, round, client) for role in roles}
+    return {role: minibatches(rng, n, config, amount) for role, rng in streams.items()}
 
 
 def steps_of_epoch(config: Sampling, roles: tuple[str, ...], n: Array) -> Array:

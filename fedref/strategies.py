@@ -119,10 +119,8 @@ def is_steady(f: Callable[[Array], Iterable[Any]], w: Array, least: float = ROUN
 
     with np.errstate(all="ignore"):
         at_w = outputs({"w": w})
-        return (
-            is_clear(*at_w.values(), least=least)
-            and measure_condition(outputs, {"w": w}, at_w) < KINK
-        )
+        clear = is_clear(*at_w.values(), least=least)
+        return clear and measure_condition(outputs, {"w": w}, at_w) < KINK
 
 
 # ---- algorithms, federations, rounds -------------------------------------------------------------

@@ -45,9 +45,8 @@ def data_error(path: Path | str, what: object, expected: str) -> DataError:
     """Return the one-line error that every reader raises: the file, its fault, what was expected."""
     lines = str(what).strip().splitlines()
     wrong = lines[0] if lines else type(what).__name__
-    return DataError(
-        f"{printable(path, 1000)}: {printable(wrong)}; expected {printable(expected, 1000)}"
-    )
+    where, right = printable(path, 1000), printable(expected, 1000)
+    return DataError(f"{where}: {printable(wrong)}; expected {right}")
 
 
 @contextmanager

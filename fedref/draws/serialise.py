@@ -28,9 +28,8 @@ def template_of(it: AnyAlgorithm) -> ClientResult:
     """Return a client's result after a round of one step on a tiny model, as a template of others."""
     model, D = BinaryLogistic(1), Batch(np.ones((2, 1)), np.array([0, 1]))
     sent = it.download(it.initial(model, np.zeros(model.d)))
-    local = it.step(
-        model, sent, it.start(model, sent, None, Participant(0, 2, 1.0)), *(D for _ in it.roles)
-    )
+    start = it.start(model, sent, None, Participant(0, 2, 1.0))
+    local = it.step(model, sent, start, *(D for _ in it.roles))
     result = it.finish(model, sent, local, None, lambda: D)
     if isinstance(it, apfl.APFL):  # which keeps nothing before the round z
         return result._replace(client_state=apfl.ClientState(D.X, D.X))

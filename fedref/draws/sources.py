@@ -34,6 +34,8 @@ from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import PADDING, Plan
 
+#: What a case or one of its parts is given, by name.
+Inputs = dict[str, Any]
 #: Step sizes and weights of penalties, which are not 0.
 RATES = 1.0, 0.5, 0.25, 0.75, 2.0
 BOTH = False, True
@@ -163,12 +165,10 @@ def draw_algorithm(source: RandomSource, kind: str | type[AnyAlgorithm], **fixed
     return cls(**draw_hyperparameters(source, cls) | fixed)
 
 
-def draw_hyperparameters(source: RandomSource, cls: type[AnyAlgorithm]) -> dict[str, Any]:
+def draw_hyperparameters(source: RandomSource, cls: type[AnyAlgorithm]) -> Inputs:
     """Draw a table of an algorithm's fields, your own's too."""
-    known = schema(cls)
-    return {
-        f.name: source.choose(options_of(known[f.name], f.default)) for f in fields(cls) if f.init
-    }
+    known, some = schema(cls), (f for f in fields(cls) if f.init)
+    return {f.name: source.choose(options_of(known[f.name], f.default)) for f in some}
 
 
 def options_of(entry: Entry, default: Any) -> Sequence[Any]:
@@ -227,10 +227,9 @@ def draw_plan(
                     left.remove(rows[role][i, t, j])
     counts, epoch = ([source.choose((1, 2)) for _ in clients] for _ in range(2))
     late = [source.choose((False, False, False, True)) for _ in clients]
-    n, S = np.array(sizes)[clients], np.array(steps)
-    return Plan(
-        round, np.array(clients), np.array(counts), n, S, np.array(late), S, np.array(epoch), rows
-    )
+    n = np.array(sizes)[clients]
+    columns = map(np.array, (clients, counts, n, steps, late, steps, epoch))
+    return Plan(round, *columns, rows)
 
 
 class Trace(NamedTuple):
@@ -332,7 +331,7 @@ def draw_offered(source: RandomSource, name: str, call: str) -> Any:
     return draw_algorithm(source, kind, **fixed)
 
 
-def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, Any]) -> Inputs:
     """Return those of an algorithm's hyperparameters that a case of its meta-gradient has."""
     names = ["alpha", "beta" if variant.startswith("per-fedavg") else "inner_steps"]
     names += ["delta"] if variant == "per-fedavg-hf" else []
@@ -341,7 +340,7 @@ def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, Any]) -> dict[str, 
 
 def draw_meta_gradient(
     source: RandomSource, model: Model, variant: str, sizes: Sequence[int]
-) -> dict[str, Any]:
+) -> Inputs:
     """Draw the inputs of a meta-gradient. sizes : rows of its batches."""
     inputs, sizes = dict[str, Any](), [*sizes]
     for name in INPUTS[variant]:
@@ -354,7 +353,7 @@ def draw_meta_gradient(
     return inputs
 
 
-def draw_server(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
+def draw_server(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> Inputs:
     """Draw a server's state in the middle of a run, by the names of cases; its vectors are any."""
     start = serialise.initial_server(algorithm, model, np.zeros(model.d))
     state = serialise.dump_state(start, np.float64)
@@ -366,7 +365,7 @@ def draw_server(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> 
     return state | draw_learned(source, algorithm, model)
 
 
-def draw_learned(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
+def draw_learned(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> Inputs:
     """Draw what the server has learned or adapted so far: Meta-SGD's α, of which no two entries need be
     equal, and FedProx's μ."""
     if getattr(algorithm, "adaptive_mu", False):
@@ -374,7 +373,7 @@ def draw_learned(source: RandomSource, algorithm: AnyAlgorithm, model: Model) ->
     return {"alpha": source.rates(model.d)} if isinstance(algorithm, MetaSGD) else {}
 
 
-def draw_kept(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> dict[str, Any]:
+def draw_kept(source: RandomSource, algorithm: AnyAlgorithm, model: Model) -> Inputs:
     """Draw what a client has kept for itself: {"client": ...}, or {}."""
     if isinstance(algorithm, APFL):
         units = sum(view.shape[-1] for view in model.unpack(np.zeros(model.d)) if view.ndim > 1)
@@ -402,35 +401,31 @@ def draw_rounds(source: RandomSource, name: str) -> Case:
     return trace.case(**draw_learned(source, algorithm, model))
 
 
-def draw_derivative(source: RandomSource, model: Model) -> dict[str, Any]:
+def draw_derivative(source: RandomSource, model: Model) -> Inputs:
     """Draw w and a batch, whose rows may have weights."""
     D = draw_some(source, model)
     return {"w": draw_start(source, model), "D": D | draw_weights(source, len(D["y"]))}
 
 
-def draw_hvp(source: RandomSource, model: Model) -> dict[str, Any]:
+def draw_hvp(source: RandomSource, model: Model) -> Inputs:
     return draw_derivative(source, model) | {"v": source.numbers(model.d)}
 
 
-def draw_dissimilarity(source: RandomSource, model: Model) -> dict[str, Any]:
+def draw_dissimilarity(source: RandomSource, model: Model) -> Inputs:
     clients = [draw_some(source, model) for _ in range(source.choose((2, 3)))]
     return {"w": draw_start(source, model), "clients": dict(enumerate(clients))}
 
 
-def draw_variant(
-    source: RandomSource, model: Model, algorithm: AnyAlgorithm, variant: str
-) -> dict[str, Any]:
+def draw_variant(source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str) -> Inputs:
     sizes = [source.choose((1, 3)) for _ in range(3)]
-    inputs = draw_meta_gradient(source, model, variant, sizes)
-    if variant.endswith("-steps"):  # a batch for each of its inner steps
+    inputs = draw_meta_gradient(source, model, name, sizes)
+    if name.endswith("-steps"):  # a batch for each of its inner steps
         n = source.choose((2, 3))
         inputs |= {role: draw_batch(source, model, 1, n) for role in ("D", "D2")}
     return inputs
 
 
-def draw_client(
-    source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
-) -> dict[str, Any]:
+def draw_client(source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str) -> Inputs:
     data = draw_some(source, model)
     plan = draw_plan(source, algorithm.roles, [len(data["y"])])
     rows = {role: x[0, : plan.steps[0]] for role, x in plan.rows.items()}
@@ -440,7 +435,7 @@ def draw_client(
 
 def draw_aggregate(
     source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
-) -> dict[str, Any]:
+) -> Inputs:
     """Draw what the server gets from 1 to 3 of 4 clients: any vectors, as many as the weights."""
     K = source.choose(up_to(3))
     n, counts = (np.array([source.choose(up_to(most)) for _ in range(K)]) for most in (5, 2))
@@ -448,19 +443,17 @@ def draw_aggregate(
     sent = serialise.dump_upload(algorithm, serialise.template_of(algorithm).upload)
     if isinstance(algorithm, APFL):
         sent = {"w": sent["w"]} | ({"importance": sent["w"]} if server["renew"] else {})
-    uploads = {
-        key: source.numbers(K, model.d)
-        if np.ndim(x)
-        else np.array([source.choose(up_to(3)) for _ in range(K)])
-        for key, x in sent.items()
-    }
+    uploads = Inputs()
+    for key, x in sent.items():
+        whole = None if np.ndim(x) else [source.choose(up_to(3)) for _ in range(K)]
+        uploads[key] = source.numbers(K, model.d) if whole is None else np.array(whole)
     N = {"N": np.asarray(4)} if name in ("scaffold", "feddyn") else {}
     return {"server": server, "uploads": uploads, "n": n, "counts": counts} | N
 
 
 def draw_evaluation(
     source: RandomSource, model: Model, algorithm: AnyAlgorithm, name: str
-) -> dict[str, Any]:
+) -> Inputs:
     tests = [draw_some(source, model) for _ in range(source.choose((1, 2)))]
     inputs = {"server": draw_server(source, algorithm, model), "tests": tests}
     kept = draw_kept(source, algorithm, model)
@@ -469,10 +462,10 @@ def draw_evaluation(
 
 
 #: Function → its inputs, of a model, and those of an algorithm (or variant) and its name.
-DERIVATIVES: Mapping[str, Callable[..., dict[str, Any]]] = {
+DERIVATIVES: Mapping[str, Callable[..., Inputs]] = {
     "loss": draw_derivative, "grad": draw_derivative, "hvp": draw_hvp, "dissimilarity": draw_dissimilarity,
 }  # fmt: skip
-OTHERS: Mapping[str, Callable[..., dict[str, Any]]] = {
+OTHERS: Mapping[str, Callable[..., Inputs]] = {
     "meta_gradient": draw_variant, "client": draw_client, "aggregate": draw_aggregate,
     "evaluate": draw_evaluation,
 }  # fmt: skip

@@ -21,9 +21,8 @@ from fedref.proofs.table import ONE, PROOFS, proof
 
 def is_answered(case: judge.Case) -> bool:
     """Return whether a proof is about a case: its maker confirms each half, and twins add nothing."""
-    alone = case.call == "client" and (
-        any(name.startswith("client.") for name in case.inputs) or case.required != ("upload.w",)
-    )
+    keeps = any(name.startswith("client.") for name in case.inputs)
+    alone = case.call == "client" and (keeps or case.required != ("upload.w",))
     return not (case.name.endswith("-no-l2") or case.call == "aggregate" or alone)
 
 

@@ -14,11 +14,29 @@ from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, l
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs.setting import Setting, equal
-from fedref.proofs.table import FAMILIES, ONE, equation, proof
+from fedref.proofs.table import FAMILIES, ONE, proof
+
+
+def model_loss(c: Setting) -> Iterator[Report]:
+    for D, rows in c.batches:
+        yield equal(c.model.loss(c.w, D), c.f(c.w, rows))
 
 
 def spec_grad(c: Setting) -> Iterator[Report]:
     yield c.slope_of(lambda w: c.f(w, c.rows), c.f.grad(c.w, c.rows))
+
+
+def model_grad(c: Setting) -> Iterator[Report]:
+    for D, rows in c.batches:
+        yield equal(c.model.grad(c.w, D), c.f.grad(c.w, rows))
+    at = c.w + 0.1j * c.vs[0]  # users take complex steps through the gradient
+    yield equal(c.model.grad(at, c.D), c.f.grad(at, c.rows))
+
+
+def model_hvp(c: Setting) -> Iterator[Report]:
+    for D, rows in c.batches:
+        for v in c.vs:
+            yield equal(c.model.hvp(c.w, v, D), c.f.hvp(c.w, v, rows))
 
 
 def model_stack(c: Setting) -> Iterator[Report]:
@@ -40,13 +58,10 @@ def model_labels(c: Setting) -> Iterator[Report]:
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
 
 
-def draw_residual(c: Setting) -> Array:
-    return np.cos(np.arange(c.f.scores(c.w, c.D1.X).size)).reshape(c.f.scores(c.w, c.D1.X).shape)
-
-
-def at_complex(c: Setting) -> Array:
-    """Return a complex point: users take complex steps through the gradient."""
-    return c.w + 0.1j * c.vs[0]
+def model_vjp(c: Setting) -> Iterator[Report]:
+    X, shape = c.D1.X, c.f.scores(c.w, c.D1.X).shape
+    r = np.cos(np.arange(math.prod(shape))).reshape(shape)
+    yield equal(c.model.vjp(c.w, X, r), spec.gradient(lambda w: (r * c.f.scores(w, X)).sum(), c.w))
 
 
 MODELS: dict[str, Any] = {
@@ -68,31 +83,19 @@ MODELS: dict[str, Any] = {
     "LSTM deep": LSTM(3, 2, 3, 2, (2, 3, 2)),
     "LSTM mean": LSTM(3, 2, 4, 2, (3,), "mean"),
 }
+#: What is proved of each of them, in the order of the table.
+CLAIMS = (
+    ("loss", "loss = that of the specification", model_loss),
+    ("dual", "∇f of the specification, by dual numbers = by complex steps", spec_grad),
+    ("grad", "grad = ∇f of the specification, at real and at complex w", model_grad),
+    ("hvp", "hvp = ∇²f v of the specification", model_hvp),
+    ("stack", "loss, grad, hvp, predict of a stack = one by one", model_stack),
+    ("vjp", "vjp = ∇ of Σ r·z", model_vjp),
+    ("labels", "labels, predict, sample_losses = the specification's", model_labels),
+)
 for _name, _model in MODELS.items():
-    _one = [_model]
-    equation(f"{_name} loss", "loss = that of the specification",
-        lambda c: tuple(c.model.loss(c.w, D) for D, _ in c.batches),
-        lambda c: tuple(c.f(c.w, rows) for _, rows in c.batches), _one,
-    )  # fmt: skip
-    proof(f"{_name} dual", "∇f of the specification, by dual numbers = by complex steps", _one)(
-        spec_grad
-    )
-    equation(f"{_name} grad", "grad = ∇f of the specification, at real and at complex w",
-        lambda c: (*(c.model.grad(c.w, D) for D, _ in c.batches), c.model.grad(at_complex(c), c.D)),
-        lambda c: (*(c.f.grad(c.w, rows) for _, rows in c.batches), c.f.grad(at_complex(c), c.rows)), _one,
-    )  # fmt: skip
-    equation(f"{_name} hvp", "hvp = ∇²f v of the specification",
-        lambda c: tuple(c.model.hvp(c.w, v, D) for D, _ in c.batches for v in c.vs),
-        lambda c: tuple(c.f.hvp(c.w, v, rows) for _, rows in c.batches for v in c.vs), _one,
-    )  # fmt: skip
-    proof(f"{_name} stack", "loss, grad, hvp, predict of a stack = one by one", _one)(model_stack)
-    equation(f"{_name} vjp", "vjp = ∇ of Σ r·z",
-        lambda c: c.model.vjp(c.w, c.D1.X, draw_residual(c)),
-        lambda c: spec.gradient(lambda w: (draw_residual(c) * c.f.scores(w, c.D1.X)).sum(), c.w), _one,
-    )  # fmt: skip
-    proof(f"{_name} labels", "labels, predict, sample_losses = the specification's", _one)(
-        model_labels
-    )
+    for _tag, _claim, _compare in CLAIMS:
+        proof(f"{_name} {_tag}", _claim, [_model])(_compare)
 
 
 # Kinks: all four numbers of a window are equal; a φ is at 0; a margin is exactly 1
@@ -107,13 +110,8 @@ def turn_hvp(c: Setting, m: Any, w: Array, D: Batch) -> Iterator[Report]:
         yield equal(m.hvp(w, v, D), c.f.hvp(w, v, rows))
 
 
-TIES = CNN((5, 8, 2), (3,), 2, 4, 3, "tanh", "max", l2=0.1)
-KINKED = [
-    make(phi) for phi in ("relu", "elu") for make in (
-        lambda phi: MLP(3, (5, 4), 3, phi, l2=0.1),
-        lambda phi: CNN((5, 8, 2), (3,), 2, 4, 3, phi, "mean", l2=0.1),
-    )
-]  # fmt: skip
+TIES = MODELS["CNN tanh max"]
+KINKED = [MODELS[name] for name in ("MLP relu", "CNN relu mean", "MLP elu", "CNN elu mean")]
 
 
 @proof("CNN ties", "loss, grad, ±hvp where all maxima are ties = the specification", [TIES])
@@ -138,8 +136,11 @@ def activation_kinks(c: Setting) -> Iterator[Report]:
     yield equal([elu.grad(zero, rows), elu.hvp(zero, one, rows)], [one, zero], bound=0)
 
 
-@proof("kinks of the hinge", "loss, grad, ±hvp where a margin is 1 = the specification: the slope is 0",
-       [LinearSVM(4, l2=0.1, squared=squared) for squared in (False, True)])  # fmt: skip
+HINGES = [MODELS[name] for name in ("LinearSVM hinge", "LinearSVM squared")]
+AT_ONE = "loss, grad, ±hvp where a margin is 1 = the specification: the slope is 0"
+
+
+@proof("kinks of the hinge", AT_ONE, HINGES)
 def hinge_kinks(c: Setting) -> Iterator[Report]:
     w, D = c.w.copy(), c.D2
     D.X[0], w[-1] = 0, D.y[0]  # 1 − yz = 1 − y² = 0

@@ -92,9 +92,10 @@ def parts(c: Setting) -> Iterator[Report]:
             yield equal(in_chunks(gradient, [w], [X], most), gradient(w, X))
 
 
-@proof(
-    "parts", "an LSTM one and two samples at a time = at once; padding = the specification", TEXT
-)
+IN_PARTS = "an LSTM one and two samples at a time = at once; padding = the specification"
+
+
+@proof("parts", IN_PARTS, TEXT)
 def text_in_parts(c: Setting) -> Iterator[Report]:
     m, v, D = c.model, c.vs[0], c.D2._replace(s=np.arange(5.0))
     D.X[1] = m.vocabulary

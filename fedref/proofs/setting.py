@@ -45,10 +45,9 @@ class Setting:
         X, y = D.X[self.s > 0], D.y[self.s > 0]
         if self.model.inputs == "codes" and self.model.length > 2:
             pad = self.model.vocabulary == X
-            inside = pad[:, 1:-1].any(1) & ~pad[:, 0] & ~pad[:, -1]
-            return bool(
-                pad[:, 0].any() and pad[:, -1].any() and inside.any() and not pad.all(1).any()
-            )
+            first, last, whole = pad[:, 0], pad[:, -1], pad.all(1)
+            inside = pad[:, 1:-1].any(1) & ~first & ~last
+            return bool(first.any() and last.any() and inside.any() and not whole.any())
         if isinstance(self.model, LinearSVM) and self.model.features > 3:
             active = y * self.f.scores(self.w, X) < 1
             return bool(active.any() and not active.all())

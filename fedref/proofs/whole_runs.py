@@ -19,7 +19,8 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.checks import Report
 from fedref.draws import serialise
-from fedref.judge import answer, make_case
+from fedref.draws.sources import Trace
+from fedref.judge import answer
 from fedref.judge.adapter import personal
 from fedref.judge.case import nest
 from fedref.models import MLP, tree
@@ -81,9 +82,8 @@ def list_runs() -> Iterator[Run]:
         ("fedopt alg.2", "fedadam", {"bias_correction": True}, 4),
         ("fedopt alg.2", "fedyogi", {"bias_correction": True, "server_lr": 0.02}, 4),
     ):
-        known: dict[str, Any] = {
-            f.name: options[f.name] for f in fields(ALGORITHMS[name]) if f.name in options
-        }
+        names = (f.name for f in fields(ALGORITHMS[name]))
+        known: dict[str, Any] = {x: options[x] for x in names if x in options}
         key = name, *map(known.get, LOGGED)
         held = "B" in options and key in shown  # a golden case's have a batch size
         drawn = (EPOCHS, STEPS) if name not in seen else () if held else (EPOCHS,)
@@ -114,9 +114,8 @@ class World:
         D, rows = c.draw_batch(n), c.rng.permutation(n)
         train = Part(rows[: sum(TRAIN)], np.cumsum([0, *TRAIN]))
         test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
-        self.federation = Federation(
-            Source(SHIFT + SCALE * D.X, D.y), train, test, shift=SHIFT, scale=SCALE
-        )
+        source = Source(SHIFT + SCALE * D.X, D.y)
+        self.federation = Federation(source, train, test, shift=SHIFT, scale=SCALE)
         self.trained = pool(self.federation, c.rng) if it.pooled else self.federation
         drawn = Sampling(1, epochs=1, batch_size=3) if it.pooled else sampling
         sizes, first = self.trained.train.sizes, int(c.rng.integers(1 << 30))
@@ -133,17 +132,10 @@ class World:
 
     def answer(self, losses: list[float | None]) -> list[Any]:
         """Return the specification's state after each round. losses : of training, where watched."""
-        part = self.trained.train
-        seen = [{} if loss is None else {"loss": loss} for loss in losses]
-        server = {"theta" if "S" in self.it.roles[0] else "w": self.c.w}
-        inputs = {
-            "state": {"server": server},
-            "data": self.batch(part.rows)._asdict() | {"offsets": part.offsets},
-            "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, seen)],
-        }
-        whole = nest(
-            answer(make_case("round", self.c.model, inputs, name_of(self.it), asdict(self.it)))
-        )
+        part, told = self.trained.train, tuple(loss or 0.0 for loss in losses)
+        data, plans = self.batch(part.rows), tuple(self.plans)
+        trace = Trace(self.it, self.c.model, self.c.w, *data, part.offsets, plans, told)
+        whole = nest(answer(trace.case()))
         return [{"clients": {}, "measured": {}} | whole[str(t)] for t in range(len(losses))]
 
     def run(
@@ -167,9 +159,8 @@ class World:
         h = SimpleNamespace(**asdict(self.it), shapes=self.c.model.shapes)
         kept = state["clients"].get(k, {})
         w, nan = personal(name_of(self.it), self.c.f, h, state["server"], kept, D), (np.nan, np.nan)
-        (test, accuracy), (train, _) = (
-            spec.evaluate(self.c.f, w, D) if len(D.y) else nan for D in parts
-        )
+        both = (spec.evaluate(self.c.f, w, D) if len(D.y) else nan for D in parts)
+        (test, accuracy), (train, _) = both
         return [len(parts[0].y), accuracy, test, len(parts[1].y), train]
 
 
@@ -274,10 +265,8 @@ def compare_float32(c: Setting, run: Run) -> Iterator[Report]:
     source = world.federation.source
     cast = replace(world.federation, source=Source(source.X.astype(np.float32), source.y))
     at: dict[str, Any] = {"seed": world.seed, "dtype": np.float32}
-    every, new = (
-        partial(evaluate, sampling=EPOCHS, round=3, **at),
-        partial(evaluate_unseen, clients=np.array([2, 4]), support=0.75, **at),
-    )
+    every = partial(evaluate, sampling=EPOCHS, round=3, **at)
+    new = partial(evaluate_unseen, clients=np.array([2, 4]), support=0.75, **at)
     for scores in (every, new):
         got, want = (scores(world.it, c.model, state, data) for data in (world.federation, cast))
         yield compare_numbers(got, want, bound=0)
@@ -293,20 +282,17 @@ def compare_scores(world: World, state: State, want: Any, t: int) -> Iterator[Re
     for k, n in enumerate(TRAIN):
         train, test = (world.batch(part.rows_of(k)) for part in (federation.train, federation.test))
         role, order = it.adapts_on, spec.stream(world.seed, "adapt", t, k).permutation(n)
-        adaptation = {
-            None: None,
-            "D": train.rows(order[: world.sampling.batch_size]),
-            "S": train.rows(spec.split_episode(order, world.sampling.support)[0]),
-        }[role]
+        support, _ = spec.split_episode(order, world.sampling.support)
+        some = {"D": order[: world.sampling.batch_size], "S": support}
+        adaptation = train.rows(some[role]) if role else None
         rows.append(world.score(want, k, adaptation, test, train))
-        every = spec.Batch(*map(np.concatenate, zip(train, test)))
-        order = spec.stream(world.seed, "unseen", k).permutation(len(every.y))
-        S, Q = map(every.rows, spec.split_episode(order, 0.75))
+        whole = spec.Batch(*map(np.concatenate, zip(train, test)))
+        order = spec.stream(world.seed, "unseen", k).permutation(len(whole.y))
+        S, Q = map(whole.rows, spec.split_episode(order, 0.75))
         unseen.append(world.score(want, None, S if role else None, Q, S))
     given: dict[str, Any] = {"round": t, "seed": world.seed}
-    yield compare_numbers(
-        evaluate(it, model, state, federation, world.sampling, **given), np.transpose(rows)
-    )
+    every = evaluate(it, model, state, federation, world.sampling, **given)
+    yield compare_numbers(every, np.transpose(rows))
     some = np.array([4, 2])
     sent, few = it.download(state.server), federation.subset(some)
     how = evaluation.Evaluation(few, some.tolist(), world.sampling, **given)
@@ -327,9 +313,8 @@ def enter(run: Run) -> None:
     default = {f.name: f.default for f in fields(kind)}
     options = ", ".join(f"{key}={x!r}" for key, x in run.options.items() if x != default[key])
     if run.samplings:
-        claim = (
-            f"{run.rounds} rounds of {run.name}({options}) = the specification, states and scores"
-        )
+        rounds = f"{run.rounds} rounds of {run.name}({options})"
+        claim = f"{rounds} = the specification, states and scores"
         proof(run.tag, claim, [SMALL])(partial(compare_run, run=run))
     claim = f"{run.name}({options}): every array stays float32; scores = those of data cast first"
     proof("float32", claim, [SMALL])(partial(compare_float32, run=run))
