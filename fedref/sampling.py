@@ -202,10 +202,9 @@ def make_plan(
     columns = zip(clients.tolist(), n.tolist(), amount.tolist())
     batches_of = [client_batches(config, roles, *column, round, seed) for column in columns]
     steps = np.array([len(batches[roles[0]]) for batches in batches_of])
-    return Plan(
-        round, clients, counts, n, amount, straggler, steps, steps_of_epoch(config, roles, n),
-        {role: _stack_rows([batches[role] for batches in batches_of]) for role in roles},
-    )  # fmt: skip
+    per_epoch = steps_of_epoch(config, roles, n)
+    rows = {role: _stack_rows([batches[role] for batches in batches_of]) for role in roles}
+    return Plan(round, clients, counts, n, amount, straggler, steps, per_epoch, rows)
 
 
 def client_batches(

@@ -51,24 +51,17 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     return f"{wrong}: {' '.join(hints)}" if hints else wrong
 
 
-#: Where code lies that no user wrote: this package, Python's library, installed packages.
-FOREIGN = tuple(
-    os.path.join(folder, "")
-    for folder in (
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
-    )
-)  # fmt: skip
+#: Where code lies that no user wrote: this package, Python's library, installed packages, <string>.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+FOREIGN = (*(os.path.join(folder, "") for folder in (PACKAGE, *LIBRARIES)), "<")
 
 
 def user_line(error: BaseException) -> tuple[str, int] | None:
     """Return the file and line of the innermost code of a user in an error's traceback."""
-    frames: list[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    frames = [
-        frame for frame in frames
-        if not frame.filename.startswith((*FOREIGN, "<")) and "-packages" not in frame.filename
-    ]  # fmt: skip
-    return (frames[-1].filename, frames[-1].lineno or 0) if frames else None
+    places = ((x.filename, x.lineno or 0) for x in traceback.extract_tb(error.__traceback__))
+    own = [x for x in places if not x[0].startswith(FOREIGN) and "-packages" not in x[0]]
+    return own[-1] if own else None
 
 
 def place_of(error: BaseException) -> str:

@@ -217,8 +217,8 @@ def compare_run(c: Setting, run: Run) -> Iterator[Report]:
                     yield equal(value, known[name])
                 if loss is not None:
                     rows = map(world.federation.train.rows_of, range(len(TRAIN)))
-                    each = [world.score(want, k, None, D, D)[-1]
-                            for k, D in enumerate(map(world.batch, rows))]  # fmt: skip
+                    data = enumerate(map(world.batch, rows))
+                    each = [world.score(want, k, None, D, D)[-1] for k, D in data]
                     yield equal(loss, np.average(each, weights=TRAIN))
 
 

@@ -121,11 +121,9 @@ def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
     """Return a round with all rows of both clients in every batch; the centralised learner is one."""
     K, n = (1, 8) if algorithm.pooled else (2, 4)
     every = np.full(K, 1) if "S" in algorithm.roles else np.array(steps[:K])
-    rows = np.tile(np.arange(n), (K, every.max(), 1))
-    return Plan(
-        t, np.arange(K), np.ones(K, int), np.full(K, n), every, np.zeros(K, bool), every, every,
-        dict.fromkeys(algorithm.roles, rows),
-    )  # fmt: skip
+    rows = dict.fromkeys(algorithm.roles, np.tile(np.arange(n), (K, every.max(), 1)))
+    k, once, sizes, nobody = np.arange(K), np.ones(K, int), np.full(K, n), np.zeros(K, bool)
+    return Plan(t, k, once, sizes, every, nobody, every, every, rows)
 
 
 def federation_of(pooled: bool) -> Federation:

@@ -14,11 +14,11 @@ import numpy as np
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.draws import serialise
+from fedref.draws.sources import federation_of
 from fedref.judge.case import build_model
 from fedref.models import tree
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import participants, run_client, run_clients, run_round
 from fedref.sampling import Plan
@@ -207,12 +207,8 @@ class Reference:
         """Run one round. Return the next state {"server", "clients"}, and the uploads."""
         it, made = algorithm_of(algorithm, hyper), build_model(model)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
-        dtype = serialise.dtype_of(state["server"])
-        rows = np.arange(len(data["y"]))
-        nobody = Part(rows[:0], np.zeros_like(data["offsets"]))
-        vocabulary = ("",) if made.inputs == "codes" else None
-        source = Source(data["X"], data["y"], vocabulary=vocabulary)
-        federation = Federation(source, Part(rows, data["offsets"]), nobody)
+        dtype, no_tests = serialise.dtype_of(state["server"]), 0 * data["offsets"]
+        federation = federation_of(made, data["X"], data["y"], data["offsets"], no_tests)
         kept = state.get("clients", {}).items()
         clients = {k: serialise.load_client_state(it, values) for k, values in kept}
         before = State(serialise.load_server(it, made, state["server"]), clients)
