@@ -37,11 +37,7 @@ class SubprocessRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection: the child then ends itself and its own workers."""
-        if self.process is not None:
-            self.connection.close()
-            self.process.join(5)
-            self.end()
+        self.kill(patience=5)
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
         """Return function(*arguments), or raise what it raises.
@@ -90,14 +86,15 @@ class SubprocessRunner:
             del os.environ[MARK]
         child_end.close()
 
-    def kill(self) -> None:
-        """End the child at once."""
-        if self.process is not None:
-            self.connection.close()
-            self.end()
+    def kill(self, patience: float = 0) -> None:
+        """End the child with all processes that it has started, if they live.
 
-    def end(self) -> None:
-        """End the child with all processes that it has started, if they live."""
+        patience : seconds in which it may end itself and its own workers, as the connection is closed.
+        """
+        if self.process is None:
+            return
+        self.connection.close()
+        self.process.join(patience)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()

@@ -15,17 +15,21 @@ from fedref.conformance.units import parse_units, with_units
 from fedref.judge.verdicts import FAILED, NOT_ASKED, NOT_OFFERED, Result
 
 
+def option(request: Any, name: str) -> Any:
+    return request.config.getoption(f"--fedref-{name}")
+
+
 @pytest.fixture(scope="session")
 def until(request: Any) -> float:
-    return monotonic() + float(request.config.getoption("--fedref-limit"))
+    return monotonic() + float(option(request, "limit"))
 
 
 @pytest.fixture(scope="session")
 def process(request: Any) -> Iterator[BackendProcess]:
-    name = request.config.getoption("--fedref-backend")
+    name = option(request, "backend")
     if name is None:
         pytest.skip("name a backend: --fedref-backend MODULE:BACKEND")
-    with BackendProcess(name, request.config.getoption("--fedref-timeout")) as process:
+    with BackendProcess(name, option(request, "timeout")) as process:
         yield process
 
 
@@ -33,9 +37,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
     """One test for each case that is selected; those that are expected to fail are marked."""
     if "case" not in metafunc.fixturenames:
         return
-    only, quick, xfail, unit = (
-        metafunc.config.getoption(f"--fedref-{name}") for name in ("only", "quick", "xfail", "unit")
-    )
+    only, quick, xfail, unit = (option(metafunc, x) for x in ("only", "quick", "xfail", "unit"))
     try:
         every = vectors.read()
         patterns = report.read_patterns(Path(xfail) if xfail else None, [c.name for c in every])
@@ -44,11 +46,9 @@ def pytest_generate_tests(metafunc: Any) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     mark = pytest.mark.xfail(reason="--fedref-xfail", strict=False)
-    metafunc.parametrize(
-        "case",
-        [pytest.param(c, marks=[mark] * report.is_expected(c.name, patterns)) for c in cases],
-        ids=[case.name for case in cases],
-    )
+    expected = (report.is_expected(case.name, patterns) for case in cases)
+    params = [pytest.param(c, id=c.name, marks=[mark] * x) for c, x in zip(cases, expected)]
+    metafunc.parametrize("case", params)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def verdicts(process: BackendProcess, until: float, request: Any) -> dict[str, R
     """The verdicts on all cases of the session, with names that are those of the command."""
     items = [item for item in request.session.items if getattr(item, "function", 0) is test_case]
     cases = [item.callspec.params["case"] for item in items]
-    dtype = request.config.getoption("--fedref-dtype")
+    dtype = option(request, "dtype")
     results = [*grade_all(process, cases, dtype, until)]
     return {result.case: result for result in name_mistakes(results, cases, dtype)}
 
@@ -72,12 +72,12 @@ def test_case(case: Any, verdicts: dict[str, Result]) -> None:
 
 
 def test_drawn_cases(process: BackendProcess, until: float, request: Any) -> None:
-    draws, seed = (request.config.getoption(f"--fedref-{name}") for name in ("random", "seed"))
+    draws, seed = option(request, "random"), option(request, "seed")
     if not draws:
         pytest.skip("draw cases: --fedref-random N")
     from fedref.conformance import drawn
 
-    dtype, only = (request.config.getoption(f"--fedref-{name}") for name in ("dtype", "only"))
+    dtype, only = option(request, "dtype"), option(request, "only")
     for _, _, failure in drawn.search(process, draws, only, seed, dtype, until):
         if failure is not None:
             pytest.fail(drawn.by_hand(failure), pytrace=False)

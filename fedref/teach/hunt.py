@@ -191,19 +191,23 @@ def run_tests(text: str, where: str, code: str) -> tuple[str, Any, list[Call]]:
     ):
         exec(compile(text, where, "exec", dont_inherit=True), names)
         line = names.get("LINE")
-        for name, test in names.items():
-            if name.startswith("test") and callable(test):
-                given = signature(test).parameters.values()
-                if needs := ", ".join(x.name for x in given if x.default is x.empty):
-                    words = f"{name} takes {needs}: tests are called without arguments here"
-                    return words, line, calls
-                try:
-                    test()
-                except OutOfTime:
-                    raise
-                except BaseException as error:
-                    return f"{name}: {error_line(error, where)}", line, calls
-    return "", line, calls
+        tests = {n: x for n, x in names.items() if n.startswith("test") and callable(x)}
+        failures = (failure_of(name, test, where) for name, test in tests.items())
+        return next(filter(None, failures), ""), line, calls
+
+
+def failure_of(name: str, test: Any, where: str) -> str:
+    """Return how a test fails, "" if it passes."""
+    given = signature(test).parameters.values()
+    if needs := ", ".join(x.name for x in given if x.default is x.empty):
+        return f"{name} takes {needs}: tests are called without arguments here"
+    try:
+        test()
+    except OutOfTime:
+        raise
+    except BaseException as error:
+        return f"{name}: {error_line(error, where)}"
+    return ""
 
 
 def make_suspect(code: str, calls: list[Call]) -> ModuleType:

@@ -286,11 +286,9 @@ def leaves_early(part: Sequence[ast.stmt]) -> str:
     for node in part:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue
-        for kind, ended in ENDS.items():
-            if isinstance(node, kind):
-                word = kind.__name__.lower()
-                ends = f"line {node.lineno}: `{word}` ends {ended}"
-                return f"{ends}: every step of every client counts"
+        if ended := ENDS.get(type(node)):
+            ends = f"line {node.lineno}: `{type(node).__name__.lower()}` ends {ended}"
+            return f"{ends}: every step of every client counts"
         inside = [x for x in ast.iter_child_nodes(node) if isinstance(x, ast.stmt)]
         if isinstance(node, ast.For | ast.While):  # its own loop may be left
             inside = [x for y in inside for x in ast.walk(y) if isinstance(x, ast.Return)]
