@@ -13,6 +13,13 @@ from fedref.proofs.setting import Setting
 
 EPS = float(np.finfo(float).eps)
 
+#: Method → its formula, and the same of f(t, v) = f(w + tv).
+METHODS: dict[str, tuple[str, Any]] = {
+    "forward": ("$(f(w+hv)-f(w))/h$", lambda f, h, v: (f(h, v) - f(0, v)) / h),
+    "central": ("$(f(w+hv)-f(w-hv))/2h$", lambda f, h, v: (f(h, v) - f(-h, v)) / (2 * h)),
+    "complex": (r"$\mathrm{Im}\,f(w+ihv)/h$, for every small $h$", lambda f, h, v: f(1j * h, v).imag / h),
+}  # fmt: skip
+
 #: The looks of the three curves: they differ in line and marker, not in colour alone.
 LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"},
@@ -31,18 +38,13 @@ def derivative_errors(case: Setting, h: Array) -> dict[str, Array]:
     def f(t: complex, v: Array) -> Any:
         return m.loss(w + t * v, D)
 
-    methods: dict[str, Any] = {
-        "forward": lambda h, v: (f(h, v) - f(0, v)) / h,
-        "central": lambda h, v: (f(h, v) - f(-h, v)) / (2 * h),
-        "complex": lambda h, v: f(1j * h, v).imag / h,
-    }
     exact = m.grad(w, D) @ case.vs.T
 
     def error(method: Any, h: float) -> float:
-        got = np.array([method(h, v) for v in case.vs])
+        got = np.array([method(f, h, v) for v in case.vs])
         return max(checks.relative_error(got, exact), EPS / 2)  # 0 has no place on a log axis
 
-    return {name: np.array([error(method, x) for x in h]) for name, method in methods.items()}
+    return {name: np.array([error(method, x) for x in h]) for name, (_, method) in METHODS.items()}
 
 
 class Remainder(NamedTuple):
@@ -99,16 +101,11 @@ def draw_halves(
 
 def draw_errors(axes: Any, case: Setting) -> None:
     h = np.logspace(-20, 0, 81)
-    formulae = {
-        "forward": "$(f(w+hv)-f(w))/h$",
-        "central": "$(f(w+hv)-f(w-hv))/2h$",
-        "complex": r"$\mathrm{Im}\,f(w+ihv)/h$, for every small $h$",
-    }
     curves = {}
     for name, error in derivative_errors(case, h).items():
         digit, exponent = f"{error.min():.0e}".split("e")
         best = rf"at best ${digit}\cdot10^{{{int(exponent)}}}$"
-        curves[f"{name}  {formulae[name]}: {best}"] = error
+        curves[f"{name}  {METHODS[name][0]}: {best}"] = error
     draw_curves(axes, h, curves, EPS, "upper right")
     title, label = "How exact is a derivative by a finite step?", "relative error of the derivative"
     axes.set(title=title, xlabel="step size $h$", ylabel=label)
