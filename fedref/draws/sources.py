@@ -229,7 +229,7 @@ def draw_plan(
     late = [source.choose((False, False, False, True)) for _ in clients]
     n = np.array(sizes)[clients]
     columns = map(np.array, (clients, counts, n, steps, late, steps, epoch))
-    return Plan(round, *columns, rows)
+    return Plan._make([round, *columns, rows])
 
 
 class Trace(NamedTuple):

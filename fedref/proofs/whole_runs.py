@@ -283,8 +283,8 @@ def compare_scores(world: World, state: State, want: Any, t: int) -> Iterator[Re
         train, test = (world.batch(part.rows_of(k)) for part in (federation.train, federation.test))
         role, order = it.adapts_on, spec.stream(world.seed, "adapt", t, k).permutation(n)
         support, _ = spec.split_episode(order, world.sampling.support)
-        some = {"D": order[: world.sampling.batch_size], "S": support}
-        adaptation = train.rows(some[role]) if role else None
+        adapts_to = {"D": order[: world.sampling.batch_size], "S": support}
+        adaptation = train.rows(adapts_to[role]) if role else None
         rows.append(world.score(want, k, adaptation, test, train))
         whole = spec.Batch(*map(np.concatenate, zip(train, test)))
         order = spec.stream(world.seed, "unseen", k).permutation(len(whole.y))

@@ -160,8 +160,8 @@ def mistakes_of(page: str) -> list[str]:
 @cache
 def correction(name: str) -> str:
     """Return a place that a mistake changes, in its own paper if it can: - its lines, + the right ones."""
-    both = (text.split("\n") for text in (wrong_text(name), TEXTS[spec]))
-    changes = difflib.unified_diff(*both, n=0, lineterm="")
+    wrong, right = (text.split("\n") for text in (wrong_text(name), TEXTS[spec]))
+    changes = difflib.unified_diff(wrong, right, n=0, lineterm="")
     _, *places = re.split(r"^@@.*\n", "\n".join(changes), flags=re.M)
     if not places:
         return ""

@@ -385,7 +385,7 @@ def draw_ellipses() -> Figure:
     def circle(w: Array) -> Array:
         return np.sum((w - w0) ** 2, -1) / 2
 
-    penalties = (partial(fedcurv.penalty, pairs=[each], lam=1.0) for each in zip(I, theta))
+    penalties: list[Any] = [partial(fedcurv.penalty, pairs=[x], lam=1.0) for x in zip(I, theta)]
     for colour, penalty in zip(COLOURS[1:], (*penalties, circle)):
         look: dict[str, Any] = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}
         axes.contour(x, y, penalty(np.stack([x, y], -1)), PENALTIES, colors=[colour], **look)

@@ -223,9 +223,8 @@ class Reference:
         after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
         out: dict[str, Any] = {}
         if sent:
-            columns = drawn.clients, drawn.counts, drawn.sizes
-            at_work = (x[participants(it, drawn)] for x in columns)
-            cohort = Cohort(*at_work, federation.clients)
+            columns, keeps = (drawn.clients, drawn.counts, drawn.sizes), participants(it, drawn)
+            cohort = Cohort._make([*(x[keeps] for x in columns), federation.clients])
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= weights(it, cohort, dtype)
         server = after.server
