@@ -414,7 +414,7 @@ def test_quick_asks_the_cases_that_the_index_marks(capfd):
         "--fedref-unit": "",
     }
     given.config = SimpleNamespace(getoption=options.get)
-    given.parametrize = lambda _, cases, ids: setattr(given, "names", ids)
+    given.parametrize = lambda _, cases: setattr(given, "names", [case.id for case in cases])
     test_backend.pytest_generate_tests(given)
     assert given.names == [case.name for case in CASES if case.quick]
 
