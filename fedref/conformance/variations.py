@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib.resources import files
+from itertools import product
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -452,7 +453,7 @@ Change = Iterator[tuple[Any, str]]
 def apply_rows(node: Any, parent: Any, function: Function, *only: str) -> Change:
     """Yield what the rows of edits.txt make of an expression. only : below these headings."""
     seen = {ast.unparse(node)}
-    value: Any = parse(node.arg) if isinstance(node, ast.arg) else node
+    value: Any = parse(name) if (name := set_by(node)) else node
     known = function.names | {x.id for x in ast.walk(value) if isinstance(x, ast.Name)}
     for heading in only or headings(node, parent, function):
         for form, wrong in rows()[heading]:
@@ -477,7 +478,7 @@ VARIABLES = {"clients", "client", "D", "step", "y", "weights"}
 def headings(node: Any, parent: Any, function: Function) -> Iterator[str]:
     """Yield which rows are for an expression in its place."""
     operator = type(getattr(parent, "op", None))
-    if isinstance(node, ast.arg):
+    if set_by(node):
         yield "argument"
         return
     if isinstance(parent, ast.For):
@@ -511,7 +512,7 @@ def change_names(
     kinds: Mapping[str, Mapping[str, Any]], node: Any, parent: Any, function: Function
 ) -> Change:
     """Yield the other variables of a function in the place of one, of its kind, and its gradients."""
-    if not (isinstance(node, ast.Name) and node.id in function.names):
+    if not isinstance(node, ast.Name) or set_by(node) or node.id not in function.names:
         return
     constant = isinstance(getattr(parent, "right", 0), ast.Constant)
     if isinstance(parent, ast.Compare) or constant:  # another size may differ by one in every case
@@ -529,9 +530,9 @@ def change_names(
 
 def put_numbers(node: Any, parent: Any, function: Function) -> Change:
     """Yield an expression times a number, plus one, or a part of it exchanged for a part of another."""
-    if isinstance(node, ast.arg):
-        yield parse(f"{node.arg} * (1 + {NUMBER})"), "{more} times it"
-        yield parse(f"{node.arg} + {NUMBER}"), "it + {t}"
+    if name := set_by(node):
+        yield parse(f"{name} * (1 + {NUMBER})"), "{more} times it"
+        yield parse(f"{name} + {NUMBER}"), "it + {t}"
         return
     operator = type(getattr(parent, "op", None))
     text = f"({ast.unparse(node)})"
@@ -554,10 +555,7 @@ def put_numbers(node: Any, parent: Any, function: Function) -> Change:
 
 
 def variations_of(seen: Sequence[Seen], models: bool = True) -> Iterator[Variation]:
-    """Yield the variations of what is seen in all these cases: first the algorithm's, of terms and names.
-
-    Those with a number follow, and last other names in models, which are most.
-    """
+    """Yield the variations of what is seen in all these cases: first the algorithm's, then the models'."""
     names = set.intersection(*({*one.lines} for one in seen))
     idle = set[str]().union(*map(idle_lines, seen))
     some = [x for name in functions() if name in names for x in functions()[name]]
@@ -568,10 +566,8 @@ def variations_of(seen: Sequence[Seen], models: bool = True) -> Iterator[Variati
         for name in names
     }
     others = partial(change_names, kinds)
-    for of_model, change in (
-        (False, apply_rows), (False, None), (False, others), (True, apply_rows), (True, None),
-        (False, put_numbers), (False, vary_by_client), (True, put_numbers), (True, others),
-    ):  # fmt: skip
+    ways = apply_rows, None, others, put_numbers, vary_by_client
+    for of_model, change in product((False, True), ways):
         for function in some:
             if function.is_model == of_model:
                 yield from vary(function, change, idle) if change else vary_lines(function, idle)
@@ -584,20 +580,27 @@ def vary(
 
     idle : lines that are left as they are, since they do not run.
     """
-    node, body = function.node, function.node.body
+    node = function.node
     for parent, field, i, inner, line in list(sites(node)):
         if ast.unparse(line) in idle:
             continue
         values = getattr(parent, field)
         for wrong, said in change(inner, parent, function):
-            if isinstance(inner, ast.arg):  # it is set anew where the function begins
-                first: Any = ast.Assign([ast.Name(inner.arg, ast.Store())], wrong)
-                made = node, "body", [first, *body]
+            if name := set_by(inner):  # it is set anew where the function or the loop begins
+                first: Any = ast.Assign([ast.Name(name, ast.Store())], wrong)
+                place = node if isinstance(inner, ast.arg) else parent
+                made = place, "body", [first, *place.body]
             else:
                 new = wrong if i is None else [*values[:i], wrong, *values[i + 1 :]]
                 made = parent, field, new
             number = np.nan if change is put_numbers else None
             yield Variation(function, made, line, inner, said, number)
+
+
+def set_by(node: Any) -> str:
+    """Return the name of an argument or of a loop's variable, or ""."""
+    is_set = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    return str(node.arg) if isinstance(node, ast.arg) else node.id if is_set else ""
 
 
 def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]:
@@ -643,10 +646,13 @@ def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]
 def sites(node: ast.AST, line: Any = None) -> Iterator[tuple[Any, str, int | None, Any, Any]]:
     """Yield the values in a function, each with its parent, its place in that, and its line; parts first.
 
-    What is called and what is set is no value. Arguments are sites, too, each its own line.
+    What is called or set is no value. Arguments and loops' variables are sites, too, each its own line.
     """
     if isinstance(node, ast.FunctionDef) and line is None:
         yield from ((node.args, "args", i, arg, arg) for i, arg in enumerate(node.args.args))
+    if isinstance(node, ast.For):
+        names = (x for x in ast.walk(node.target) if isinstance(x, ast.Name) and x.id != "_")
+        yield from ((node, "target", None, name, name) for name in names)
     for field, value in ast.iter_fields(node):
         for i, inner in enumerate(value) if isinstance(value, list) else [(None, value)]:
             own = (
