@@ -60,7 +60,7 @@ def list_sources(*, data_dir: Path | None = None) -> None:
         path = sources.locate(name, data_dir)
         how = f"`fedref data prepare {name}` downloads it" if known.addresses else "not here"
         how += f"; or put {known.files} in DIR/{name}"
-        how = "generated" if known.find is None else f"found at {path}" if path else how
+        how = "generated" if not known.held else f"found at {path}" if path else how
         print(f"{name:<15}{known.help}\n{'':<15}  {how}; usual split: {known.split}")
 
 

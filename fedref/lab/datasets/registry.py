@@ -17,12 +17,12 @@ from fedref.lab.datasets.formats.arrays import Raw
 class NamedData(NamedTuple):
     """A named data set.
 
-    find(folder) → path or None (generated data have no `find`); read(path, **parameters) → arrays.
-    parameters : a dataclass of these parameters (None: `read` itself says them). The rest is as in
-    registry.toml.
+    held : its file by all its names, or whether a folder holds its files; generated data have ().
+    read(path, **parameters) → arrays. parameters : a dataclass of these parameters (None: `read` itself
+    says them). The rest is as in registry.toml.
     """
 
-    find: Callable[[Path], Path | None] | None
+    held: Sequence[str] | Callable[[Path], bool]
     read: Callable[..., Raw]
     parameters: type[Any] | None = None
     files: str = ""
@@ -40,39 +40,31 @@ class NamedData(NamedTuple):
         known = schema(self.parameters or self.read)
         return {name: entry for name, entry in known.items() if name != "path"}
 
-
-def first_of(*names: str) -> Callable[[Path], Path | None]:
-    """Return a `find` that takes the first of these files that exists."""
-
-    def find(folder: Path) -> Path | None:
-        return next((folder / name for name in names if (folder / name).exists()), None)
-
-    return find
+    def find(self, folder: Path) -> Path | None:
+        """Return the file or the folder to read, if it is there."""
+        if callable(self.held):
+            return folder if self.held(folder) else None
+        return next((folder / name for name in self.held if (folder / name).exists()), None)
 
 
 def read_digits(path: Path) -> Raw:
     return npz.read(path)._replace(facts={"image": (8, 8, 1), "full_scale": 16.0})
 
 
-def holding(holds: Callable[[Path], bool]) -> Callable[[Path], Path | None]:
-    """Return a `find` that takes the folder itself, if it holds the files."""
-    return lambda folder: folder if holds(folder) else None
-
-
-#: Data set → its `find`, `read` and parameters.
+#: Data set → what is held, `read` and parameters.
 READERS: dict[str, tuple[Any, ...]] = {
-    "digits": (first_of("digits.npz"), read_digits),
-    "mnist": (holding(idx.folder_holds_images), idx.read),
-    "emnist": (first_of("gzip.zip"), idx.read_emnist),
-    "cifar10-gray": (first_of("cifar10-gray.npz"), npz.read),
-    "vehicle": (first_of("vehicle.json"), leaf.read),
-    "landmine": (first_of("landmine.mat"), mat.read),
-    "shakespeare": (first_of("roles.json.gz", "roles.json"), texts.read_shakespeare),
-    "sent140": (holding(leaf.folder_holds_json), texts.read_sent140),
-    "synthetic": (None, synthetic.read, synthetic.Synthetic),
-    "synthetic-iid": (None, partial(synthetic.read, iid=True), synthetic.SyntheticIID),
-}  # fmt: skip
+    "digits": (["digits.npz"], read_digits),
+    "mnist": (idx.folder_holds_images, idx.read),
+    "emnist": (["gzip.zip"], idx.read_emnist),
+    "cifar10-gray": (["cifar10-gray.npz"], npz.read),
+    "vehicle": (["vehicle.json"], leaf.read),
+    "landmine": (["landmine.mat"], mat.read),
+    "shakespeare": (["roles.json.gz", "roles.json"], texts.read_shakespeare),
+    "sent140": (leaf.folder_holds_json, texts.read_sent140),
+    "synthetic": ((), synthetic.read, synthetic.Synthetic),
+    "synthetic-iid": ((), partial(synthetic.read, iid=True), synthetic.SyntheticIID),
+}
 TEXTS = tomllib.loads((files("fedref.lab.datasets") / "registry.toml").read_text("utf-8"))
 #: What is usual for data of the user's own: they keep their clients.
-OTHER_DATA = NamedData(None, npz.read)
+OTHER_DATA = NamedData((), npz.read)
 SOURCES = {name: NamedData(*reader, **TEXTS[name]) for name, reader in READERS.items()}

@@ -86,14 +86,14 @@ def require_folder(root: Path | None) -> None:
 
 def locate(name: str, data_dir: Folder) -> Path | None:
     """Return the path to a named data set's files, or None if they are nowhere."""
-    find, root = SOURCES[name].find, user_folder(data_dir)
-    if find is None:
+    known, root = SOURCES[name], user_folder(data_dir)
+    if not known.held:
         return Path()
     if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
         require_folder(root)
     roots = (root, cache_folder(), shipped_folder())
     folders = (folder / name for folder in roots if folder and os.path.isdir(folder / name))
-    return next(filter(None, map(find, folders)), None)
+    return next(filter(None, map(known.find, folders)), None)
 
 
 def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:
@@ -158,7 +158,7 @@ def load_named(
             raise missing_error(name, f"not found, and nothing is downloaded unasked; {asked}")
         path = prepare(name)
     shown = shortest_name(name, chosen)
-    where = shown if known.find is None else str(path)
+    where = str(path) if known.held else shown
     source = source_of(known.read(path, **chosen), where, name=shown)
     if verify and known.sha256 not in ("", source.sha256):
         raise DataError(
