@@ -25,7 +25,7 @@ def reproduce(
 ) -> int:
     """Run a paper's experiments, set its numbers beside those measured here, and judge its claims.
 
-    reports : what to reproduce, or all
+    reports : NAME, what to reproduce, or all
     list : list what can be reproduced
     quick : a few rounds, one seed, and the direction of the main claims only
     seeds : these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the report's file)

@@ -28,7 +28,7 @@ HELP_WIDTH = 100
 COMMON = {"data_dir": "DIR, the folder of data sets, DIR/NAME/... (default: that of FEDREF_DATA)"}
 #: A meaning may begin with the form of a value, in capitals: "KEY=VALUE, any value".
 FORM = re.compile(r"(?:([A-Z](?![a-z])\S*), )?(.*)")
-#: What stands for a value in the help else, by its type; of others the name does.
+#: What stands for an option's value in the help else, by its type; of others the name does.
 FORMS: Mapping[Any, str] = {int: "N", float: "X", Path: "PATH"}
 #: Options that have a short form, too.
 SHORT = {"out": ["-o"], "quiet": ["-q"]}
@@ -73,14 +73,14 @@ class Parser(argparse.ArgumentParser):
 def key_of(name: str, of_a_run: bool) -> str:
     """Return the key of --set that an unknown option stands for: "split.users" for "users", or ""."""
     from fedref.lab.datasets.rules import RULES
-    from fedref.lab.experiments.config import setting_entries
+    from fedref.lab.experiments.config import TABLES, setting_entries
 
     field = name.replace("-", "_")
     if of_a_run and field in setting_entries():
         return name
     if any(hasattr(rule, field) for rule in RULES.values()):
         return f"split.{name}"
-    return name if "." in name else ""
+    return name if name.partition(".")[0] in TABLES and "." in name else ""
 
 
 # ---- the words of a command line -----------------------------------------------------------------
@@ -147,7 +147,8 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
         return
     is_option = kind is inspect.Parameter.KEYWORD_ONLY
     one = entry._replace(name=options[-1] if is_option else entry.name, many=False)
-    how |= {"metavar": form or FORMS.get(entry.kind, entry.name.upper())}
+    usual = FORMS.get(entry.kind) if is_option else None
+    how |= {"metavar": form or usual or entry.name.upper()}
     how |= {"default": argparse.SUPPRESS, "type": lambda word: one.check(one.parse(word))}
     if is_option and entry.many:
         how |= {"nargs": "+" if entry.name == "only" else 1, "action": "extend"}

@@ -22,7 +22,7 @@ def plot(
 ) -> None:
     """Draw the runs in run directories, finished or not, as PNG, SVG or PDF.
 
-    directories : run directories
+    directories : DIR, run directories
     kind : what to draw
     metric : curves: accuracy, loss (training), gamma, bytes (up + down), or any column of metrics.csv,
         one panel each (default loss,accuracy); bars: accuracy, accuracy_mean; clients: accuracy,
