@@ -328,8 +328,8 @@ def from_memory(value: Any, where: str) -> Source | Federation:
         with as_data_error(where, "X with as many columns for each client"):
             X, y = np.concatenate(Xs), np.concatenate(ys)
         for name, (rows, labels) in zip(value, pairs):
-            n = f"client {name} has {len(rows)} rows of X and {len(labels)} labels"
-            require(len(rows) == len(labels), where, n, "as many of both")
+            what = f"client {name} has {len(rows)} rows of X and {len(labels)} labels"
+            require(len(rows) == len(labels), where, what, "as many of both")
         value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
     named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
     return source_of(Raw(named_arrays), where, name=where)
