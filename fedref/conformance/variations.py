@@ -463,7 +463,7 @@ def apply_rows(node: Any, parent: Any, function: Function, *only: str) -> Change
             found.pop("it", None)
             for template in wrong:
                 names = {x.id for x in ast.walk(template) if isinstance(x, ast.Name)}
-                if not names & VARIABLES <= known:
+                if not (names & VARIABLES) - {*found} <= known:
                     continue
                 new = put(template, found | {"it": value})
                 if (said := ast.unparse(new)) not in seen:
