@@ -12,7 +12,7 @@ differs. In the papers' functions these mean the same, where a file does not say
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
@@ -21,7 +21,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import check_fields
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array, weighted_sum
 
 
@@ -108,10 +108,6 @@ class State(NamedTuple):
 
     server: Any
     clients: Mapping[int, Any]
-
-
-#: Returns all training data of one client, gathered when it is called.
-AllData = Callable[[], Batch]
 
 
 ServerState = TypeVar("ServerState")

@@ -60,10 +60,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Participant, weighted_mean
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, weighted_mean
 from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array, sigmoid, weighted_sum
 
 

@@ -38,9 +38,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Participant, Server
+from fedref.algorithm import Algorithm, ClientResult, Participant, Server
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array
 
 

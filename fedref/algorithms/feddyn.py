@@ -37,18 +37,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import (
-    Algorithm,
-    AllData,
-    ClientResult,
-    Cohort,
-    Participant,
-    Server,
-    weighted_mean,
-)
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, Server, weighted_mean
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array, weighted_sum
 
 

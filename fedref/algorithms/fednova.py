@@ -34,19 +34,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import (
-    Algorithm,
-    AllData,
-    ClientResult,
-    Cohort,
-    Participant,
-    Server,
-    weighted_mean,
-)
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, Server, weighted_mean
 from fedref.algorithms.fedavg import local_step
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array
 
 

@@ -50,9 +50,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, Cohort, weighted_mean
+from fedref.algorithm import Algorithm, Cohort, weighted_mean
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array
 
 

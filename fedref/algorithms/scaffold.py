@@ -49,10 +49,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Participant, weighted_mean
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Participant, weighted_mean
 from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
-from fedref.models.batch import Batch
+from fedref.models.batch import AllData, Batch
 from fedref.models.numerics import Array, weighted_sum
 
 

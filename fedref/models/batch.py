@@ -1,5 +1,6 @@
 """One batch of samples, the D of every equation."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fedref.models.numerics import Array
@@ -32,3 +33,7 @@ class Batch(NamedTuple):
         """
         s = None if self.s is None else self.s[..., None]
         return Batch(self.X[..., None, :], self.y[..., None], s)
+
+
+#: Returns all training data of one client, gathered when it is called.
+AllData = Callable[[], Batch]
