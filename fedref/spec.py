@@ -1031,7 +1031,12 @@ def product(u, v):
     if np.ndim(b) > 2:
         raise TypeError("dual numbers have no rule for @ with more than a matrix on its right")
 
-    return dual(a @ b, (u, v), lambda j, x: np.tensordot(a, x.b, 1) if j else b.T @ x.b)
+    def slope(j, x):
+        if not j:
+            return b.T @ x.b
+        return (a @ x.b.reshape(len(x), -1)).reshape(*np.shape(a)[:-1], *x.b.shape[1:])
+
+    return dual(a @ b, (u, v), slope)
 
 
 def add_up(x, axis=None, keepdims=False):
@@ -1050,8 +1055,9 @@ def transpose(x, *axes):
 
 
 def split(x, at, axis=0):
-    pairs = zip(np.split(x.a, at, axis), np.split(x.b, at, axis % x.ndim))
-    return [x.like(a, b) for a, b in pairs]
+    n, before = x.shape[axis], (slice(None),) * (axis % x.ndim)
+    starts = at if np.ndim(at) else [part[0] for part in np.split(np.arange(n), at)[1:]]
+    return [x[(*before, slice(i, j))] for i, j in pairwise((0, *starts, n))]
 
 
 def join(f, xs, axis=0):
