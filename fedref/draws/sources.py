@@ -461,11 +461,9 @@ def draw_evaluation(
     return inputs | kept | adapts
 
 
-#: Function → its inputs, of a model, and those of an algorithm (or variant) and its name.
-DERIVATIVES: Mapping[str, Callable[..., Inputs]] = {
+#: Function → its inputs, of a model; below derivatives also of an algorithm (or variant) and its name.
+DRAWS: Mapping[str, Callable[..., Inputs]] = {
     "loss": draw_derivative, "grad": draw_derivative, "hvp": draw_hvp, "dissimilarity": draw_dissimilarity,
-}  # fmt: skip
-OTHERS: Mapping[str, Callable[..., Inputs]] = {
     "meta_gradient": draw_variant, "client": draw_client, "aggregate": draw_aggregate,
     "evaluate": draw_evaluation,
 }  # fmt: skip
@@ -479,10 +477,10 @@ def draw_case(source: RandomSource, call: str, name: str, *families: str) -> Cas
     if call == "round":
         return draw_rounds(source, name)
     model = draw_model(source, *(families or (MODELS if name else ())))
-    if call in DERIVATIVES:
-        return make_case(call, model, DERIVATIVES[call](source, model))
+    if not name:
+        return make_case(call, model, DRAWS[call](source, model))
     algorithm = draw_offered(source, name.removesuffix("-steps"), call)
-    inputs, hyper = OTHERS[call](source, model, algorithm, name), asdict(algorithm) | {"B": B}
+    inputs, hyper = DRAWS[call](source, model, algorithm, name), asdict(algorithm) | {"B": B}
     if call == "meta_gradient":
         hyper = hyper_of_meta_gradient(name, hyper)
     return make_case(call, model, inputs, name, hyper)
