@@ -35,6 +35,15 @@ LIMIT, EVIDENCE = 24_000_000, 24_000_000
 #: The functions of a model alone, and those of the halves of a round.
 OF_MODELS = "loss", "grad", "hvp"
 HALVES = "client", "aggregate"
+#: What a function is made of: those of a higher level call others.
+LEVELS = (
+    dict.fromkeys(OF_MODELS, 0)
+    | dict.fromkeys(("dissimilarity", "meta_gradient", "evaluate"), 1)
+    | dict.fromkeys(HALVES, 2)
+    | {"round": 3}
+)
+#: What is said of a name that does not fit all.
+DOUBT = "other cases that fail do not fit it"
 #: Whether a wrong specification's answer to a case is the backend's, or the right one.
 Fits = Callable[[Mapping[str, Any], Case], bool]
 #: How evidence begins that is a name which fits smaller cases; what joins the names of two at once.
@@ -81,6 +90,7 @@ def find_mistakes(
         name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
     )
     results = [keep_best_names(result, counts, against) for result in results]
+    results = doubt_names(results, cases)
     results = [describe(result, case, dtype) for result, case in zip(results, cases)]
     trials.left = EVIDENCE
     search = Search(results, cases, dtype, trials)
@@ -206,6 +216,31 @@ def keep_best_names(
     best = min((against[name], -counts[name]) for name in result.mistakes)
     names = tuple(n for n in result.mistakes if (against[n], -counts[n]) == best)
     return result._replace(mistakes=names)
+
+
+def doubt_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
+    """Return the results with names that are only likely where other failures contradict them.
+
+    These are of functions that call no more than those that a name explains, and it would change them.
+    """
+    both = [*zip(results, cases)]
+    least = dict[str, int]()
+    for result, case in both:
+        least |= {n: min(least.get(n, 9), LEVELS[case.call]) for n in result.mistakes}
+    against = {
+        name
+        for result, case in both
+        if result.status == FAILED and result.looked and is_unexplained(result)
+        for name in case.catches
+        if LEVELS[case.call] <= least.get(name, -1)
+    }
+    doubted = f" ({DOUBT})"
+    return [
+        r._replace(mistakes=(), evidence=PERHAPS + "; or ".join(r.mistakes) + doubted)
+        if r.mistakes and {*r.mistakes} <= against
+        else r._replace(mistakes=tuple(n for n in r.mistakes if n not in against))
+        for r in results
+    ]
 
 
 def is_unexplained(result: Result) -> bool:
