@@ -43,6 +43,16 @@ def test_derivatives_at_the_sizes_of_the_papers_are_complex_steps(model):
     assert worst_error(model.hvp(w, v, D), expected) <= 1e-10
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_complex_step_takes_the_first_of_equal_maxima(sign):
+    model = CNN((3, 3), (1,), 2, 2, 2)
+    w, v, _ = make_point(model, 1)
+    model.unpack(w)[0][...] = 1  # the four windows have equal sums, and slopes of two kinds
+    D = Batch(np.array([[1.0, 0, 1, 0, 1, 0, 1, 0, 1]]), np.array([1]))
+    slope = checks.complex_step_derivative(lambda w: model.loss(w, D), w, sign * v)
+    assert model.grad(w, D) @ (sign * v) == pytest.approx(slope, rel=1e-10)
+
+
 # Leading axes
 
 
