@@ -312,13 +312,10 @@ LOSSES = {
     "in place": in_place,
     "var std": lambda w: np.var(w) * np.std(w.reshape(2, 2), 0).sum() + w.var(ddof=1) ** 2,
     "vdot": lambda w: np.vdot(w, w * w),
+    "vecdot": lambda w: np.vecdot(w, w * w),
+    "vecmat": lambda w: (np.vecmat(w, np.outer(w, w)) ** 2).sum(),
+    "matvec": lambda w: (np.matvec(M, w) ** 3).sum(),
 }
-if hasattr(np, "vecmat"):
-    LOSSES |= {
-        "vecdot": lambda w: np.vecdot(w, w * w),
-        "vecmat": lambda w: (np.vecmat(w, np.outer(w, w)) ** 2).sum(),
-        "matvec": lambda w: (np.matvec(M, w) ** 3).sum(),
-    }
 #: What NumPy computes of complex numbers by |w| or conjugates, or compares.
 NOT_ANALYTIC = {
     "abs", "maximum", "minimum", "clip", "norm", "logaddexp", "max of rows", "amax amin", "sign", "var std",
