@@ -89,7 +89,7 @@ def error_with_cancellation(
     away, as the largest entry of derivative(w ± v/10). An absolute error of at most `atol` (default:
     64 ε times that size) counts as rounding, and is scaled such that `atol` itself gives `bound`.
     """
-    got, expected = np.asarray(got), np.asarray(derivative(w))
+    got, expected = np.asarray(got), np.asarray(derivative(w)).astype(w.dtype)
     error = relative_error(got, expected)
     if error <= bound or not np.isfinite(error):
         return error
@@ -471,7 +471,8 @@ def check_gradient(
     """
     f, grad = _numpys(f), _numpys(grad)
     w, v, bound = _prepare(f, w, v, bound)
-    report = _weigh_gradient(f, w, _with_cancellation(grad(w), w, v, bound, atol), bound)
+    measure = partial(error_with_cancellation, grad(w), w=w, v=v, bound=bound, atol=atol)
+    report = _weigh_gradient(f, w, measure, bound)
     slope = _median_slope(lambda v: taylor_slope(f, grad, w, v), v)
     return report._replace(slope=slope, order=2)
 
@@ -483,18 +484,6 @@ def _prepare(f: Function, w: Any, v: Any, bound: float) -> tuple[Array, Array, f
     dtype = _precision(f, w, v)
     w, v = w.astype(dtype), v.astype(dtype)
     return w, v, bound * (WIDER if dtype == np.float32 else 1)
-
-
-def _with_cancellation(got: Array, w: Array, v: Array, bound: float, atol: float | None) -> Measure:
-    """Return the measure of an error: of a derivative that is a function of the point."""
-
-    def measure(derivative: Function) -> float:
-        def narrow(w: Array) -> Array:
-            return np.asarray(derivative(w)).astype(w.dtype)
-
-        return error_with_cancellation(got, narrow, w, v, bound, atol)
-
-    return measure
 
 
 def check_hvp(
@@ -528,7 +517,8 @@ def check_hvp(
     """
     f, grad, hvp = _numpys(f), _numpys(grad), _numpys(hvp)
     w, v, bound = _prepare(f, w, v, bound)
-    measures = (_with_cancellation(hvp(w, one), w, v, bound, atol) for one in v)
+    measure = partial(error_with_cancellation, w=w, v=v, bound=bound, atol=atol)
+    measures = (partial(measure, hvp(w, one)) for one in v)
     reports = [_weigh_hvp(f, grad, w, *both, bound) for both in zip(v, measures)]
     bad = [report for report in reports if not report.error_ok]  # NaN too
     worst = bad[0] if bad else max(reports, key=lambda report: report.error / report.bound)
