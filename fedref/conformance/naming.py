@@ -17,7 +17,14 @@ import numpy as np
 
 from fedref.conformance.inputs import other_inputs
 from fedref.conformance.trials import SearchEnded, Trials, search_apart
-from fedref.conformance.variations import Test, Variation, find_variation, see, variations_of
+from fedref.conformance.variations import (
+    OF_MODELS,
+    Test,
+    Variation,
+    find_variation,
+    see,
+    variations_of,
+)
 from fedref.judge import Case, errata, find_combination
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import first_rounds
@@ -32,8 +39,7 @@ TRIED = 4
 #: Calls of functions (four take a microsecond) that trials of names may take, and then those for evidence,
 #: whatever a backend answers. What is left is shared among the functions and algorithms that fail.
 LIMIT, EVIDENCE = 24_000_000, 24_000_000
-#: The functions of a model alone, and those of the halves of a round.
-OF_MODELS = "loss", "grad", "hvp"
+#: The functions of the halves of a round.
 HALVES = "client", "aggregate"
 #: What a function is made of: those of a higher level call others.
 LEVELS = (

@@ -37,11 +37,11 @@ END = spec.make_toy.__code__.co_firstlineno
 MODELS = spec.unpack.__code__.co_firstlineno
 #: What of the adapter has variations, and of these what is of a model.
 OF_ADAPTER = {
-    "kept_sums": False,
-    "personal": False,
-    "mean_pool": True,
-    "WeightedRisk.__call__": True,
-}
+    "kept_sums": False, "personal": False, "mean_pool": True, "WeightedRisk.__call__": True,
+    "loss": True, "grad": True, "hvp": True,
+}  # fmt: skip
+#: The functions of a model alone.
+OF_MODELS = "loss", "grad", "hvp"
 #: The number that a change puts in, by its name in the code; where it is 0, nothing is changed.
 NUMBER = "number_that_is_put_in"
 #: A number is solved for by so many secants, in cases with so many wrong entries; a fraction by fewer.
@@ -152,6 +152,7 @@ class Variation:
             with (
                 patch.object(getattr(module, owner) if owner else module, name, scope[name]),
                 patch.object(adapter, "cut_boxes", partial(cut, spec)),  # halves have it, too
+                patch.dict(adapter.CALLS, {name: scope[name]} if name in OF_MODELS else {}),
             ):
                 return try_answer(case, error=Exception)
 
@@ -252,6 +253,10 @@ def helpers(case: Case) -> dict[str, Any]:
         weight += [len(shape) > 1] * int(np.prod(shape))
         layer += [(layer[-1] if layer else 0) + (len(shape) > 1)] * int(np.prod(shape))
     return {
+        **{
+            name: getattr(spec, name)
+            for name in ("norm", "sqrt", "exp", "elu", "relu", "sigmoid", "tanh")
+        },
         "constant": lambda x: np.real(spec.value(x)),
         "softplus": lambda z: spec.log(1 + spec.exp(z)),
         "silu": lambda z: z * spec.sigmoid(z),

@@ -44,6 +44,9 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     wrong = np.abs(got - want) > same
     if wrong.any() and (np.abs(want[~wrong]) > same).any():  # zeros are right by chance
         yield f"wrong only in {places_of(wrong, case)}"
+    if wrong.any() and not got[wrong].any():
+        yield "what is wrong is 0"
+        return
     factor = ratio(got[wrong], want[wrong], same)
     if factor is not None:
         yield f"{tell_number(factor, case)} × what is right"
