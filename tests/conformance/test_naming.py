@@ -206,7 +206,7 @@ LEAKY = "z * (z.real > 0)", "z * (z.real > 0) + 0.1 * z * (z.real <= 0)"
          "relu z * (z.real > 0) were softplus(z)"),
         slow("meta_gradient", "fedmeta-sgd", ("w = w - alpha *", "w = w - exp(alpha) *"),
          "adapt alpha were exp(it)"),
-        slow("client", "fednova", ("(eta * tau)", "(eta * (tau + 1))"), "fednova tau were it + 1, in d.append"),
+        slow("client", "fednova", ("(eta * tau)", "(eta * (tau + 1))"), "fednova tau were it + 1"),
         slow("client", "apfl-deng", ("v = v - eta * g_v", "v = v - eta / 3 * g_v"), "apfl_deng"),
     ],
 )  # fmt: skip
