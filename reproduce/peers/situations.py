@@ -68,6 +68,8 @@ def without_l2(key: str) -> Case:
     if "one row" not in key and "rows.D" in inputs:
         full = (inputs["rows.D"] >= 0).all(1)
         inputs |= {name: x[full] for name, x in inputs.items() if name.startswith("rows")}
+    if key in ("MAML", "FOMAML", "Meta-SGD"):  # a support of 8 rows, a query of 12
+        inputs |= {f"{a}.{x}": inputs[f"{b}.{x}"] for a, b in ("SQ", "QS") for x in "Xy"}
     hyper = dict(case.hyper)
     if key == "Per-FedAvg (FO)":
         hyper["beta"] = hyper["alpha"]  # some projects have one rate

@@ -14,10 +14,11 @@ import json
 import re
 import subprocess
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from fedref.boundary.files import make_folder, write_atomically
 from fedref.conformance import suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.variations import codes_of
+from fedref.conformance.trials import profile
 from fedref.judge import Case, answer, errata
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
@@ -142,6 +143,13 @@ MARK = re.compile(r"# \[((?:[a-z]+-)*[A-Za-z]+ [^\]]+)\]")
 PAPERS = {tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}
 
 
+def codes_of(work: Callable[[], Any]) -> set[CodeType]:
+    """Return the code of every function that runs during `work()`."""
+    codes = set[CodeType]()
+    profile(work, lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
+    return codes
+
+
 def find_tags(case: Case) -> tuple[str, ...]:
     """Return the case's equation, then the equations of all functions that fedref runs for it."""
     marks = set[str]()
@@ -214,31 +222,51 @@ def with_specification(case: Case) -> Case:
     return with_digits(case, "specification", outputs)
 
 
-#: The share of the known mistakes of each function that its quick cases catch.
-QUICK = 0.97
+#: The share of the known mistakes of each function that its quick cases catch, and the most cases in all.
+QUICK, MOST = 0.97, 70
+
+
+def compiled(case: Case) -> set[tuple[str, str, int]]:
+    """Return what a compiled backend compiles for a case, roughly: a function, a model, a number of rows."""
+    what = case.call if case.call in ("loss", "hvp", "meta_gradient") else "grad"
+    rows = set[int]()
+    for name, x in case.inputs.items():
+        if "rows." in name:
+            rows |= {int(n) for n in (x >= 0).sum(-1).flat}
+        elif name.endswith(".y") and case.call not in ("client", "round"):
+            rows.add(x.shape[-1])
+    return {(what, str(case.model), n) for n in rows - {0}}
 
 
 def choose_quick(cases: list[Case]) -> list[Case]:
-    """Return the cases with those marked that a quick run has: the fewest that catch `QUICK`, by milp.
+    """Return the cases with those marked that a quick run has: they catch `QUICK`, by milp.
 
-    Of as few the ones with the fewest models, since a compiled backend compiles each.
+    Of all such covers the one for which the least is compiled, a model counting as often as it has arrays.
     """
     known = [{(case.call, name) for name in case.catches} for case in cases]
     caught = sorted(set[Any]().union(*known))
-    calls, models = ({*map(f, cases)} for f in (lambda c: c.call, lambda c: str(c.model)))
-    n, m, k = len(cases), len(caught), len(models)
+    calls, needs = sorted({case.call for case in cases}), list(map(compiled, cases))
+    units = sorted(set[Any]().union(*needs))
+    arrays = {str(case.model): len(case.model["shapes"]) for case in cases}
+    n, m, k = len(cases), len(caught), len(units)
     catches = [[mistake in each for each in known] for mistake in caught]
-    of_call = np.array([[call == own for own, _ in caught] for call in sorted(calls)], float)
-    of_model = [[str(c.model) == model for model in sorted(models)] for c in cases]
-    rows = np.block([  # a mistake has a case, a function has enough mistakes, a case has its model
+    of_call = np.array([[call == own for own, _ in caught] for call in calls], float)
+    pairs = [(i, units.index(unit)) for i, own in enumerate(needs) for unit in sorted(own)]
+    i, j = np.transpose(pairs)
+    rows = np.block([  # a mistake has a case, a function has enough, a case what it needs; not too many
         [np.array(catches, float), -np.eye(m), np.zeros((m, k))],
         [np.zeros((len(calls), n)), of_call, np.zeros((len(calls), k))],
-        [-np.eye(n), np.zeros((n, m)), np.array(of_model, float)],
+        [-np.eye(n)[i], np.zeros((len(pairs), m)), np.eye(k)[j]],
+        [-np.ones((1, n)), np.zeros((1, m + k))],
     ])  # fmt: skip
-    least = [*np.zeros(m), *np.ceil(QUICK * of_call.sum(1)), *np.zeros(n)]
-    cost = [*np.ones(n), *np.zeros(m), *np.full(k, 0.5 / k)]
+    least = [*np.zeros(m), *np.ceil(QUICK * of_call.sum(1)), *np.zeros(len(pairs)), -MOST]
+    cost = [*np.full(n, 0.01), *np.zeros(m), *(arrays[model] for _, model, _ in units)]
     found = milp(cost, constraints=LinearConstraint(rows, least), bounds=(0, 1),
                  integrality=np.arange(n + m + k) < n)  # fmt: skip
+    if not found.success:
+        raise ValueError(
+            f"no {MOST} cases catch {QUICK:.0%} of the known mistakes of each function"
+        )
     return [case._replace(quick=bool(x > 0.5)) for case, x in zip(cases, found.x)]
 
 

@@ -199,7 +199,7 @@ FIRST_ORDER = "first order: the inner step's graph was cut"
 HESSIAN = "H v is wrong where the gradient is right: a layer's norm counts as a constant"
 STANDS, SHORT = "the local model does not move between steps", "the mean over a short batch"
 LEAK = "a client's state leaks to a new client"
-META, CLIENT = [GOLDEN["meta-fedmeta-maml-logistic-no-l2"]], [GOLDEN["client-uneven-fedavg"]]
+META, CLIENT = [GOLDEN["meta-fedmeta-maml-logistic"]], [GOLDEN["client-uneven-fedavg"]]
 
 
 def report_of(backend, cases, dtype="float64"):

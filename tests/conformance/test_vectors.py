@@ -93,6 +93,17 @@ def test_batches_of_one_model_have_three_sizes_in_all_cases():
     assert all(any(found <= some for some in allowed) for found in sizes.values()), sizes
 
 
+def test_quick_cases_are_few_and_catch_nearly_all_that_a_function_s_cases_catch():
+    quick = [case for case in CASES if case.quick]
+    known, caught = (
+        {(c.call, name) for c in some for name in c.catches} for some in (CASES, quick)
+    )
+    assert len(quick) <= 70
+    for call in {case.call for case in CASES}:
+        most, some = (sum(own == call for own, _ in which) for which in (known, caught))
+        assert some >= 0.97 * most, call
+
+
 def test_all_equations_of_a_case_are_tags():
     assert all(case.tags[0] == case.tag for case in CASES)
     assert "apfl eq.1" in GOLDEN["round-fedprox-mlp"].tags

@@ -9,7 +9,7 @@ from golden import GOLDEN
 from fedref import spec
 from fedref.judge import answer, find_combination
 
-CASES = [GOLDEN[f"meta-per-fedavg-{family}"] for family in ("mlp", "logistic", "binary")]
+CASES = [GOLDEN[f"meta-per-fedavg-{family}"] for family in ("mlp", "svm", "binary-unbiased")]
 HVP = "alpha * f.hvp(w, u, D2)"
 SHOULD = f"the coefficient of {HVP} should be -1"
 
