@@ -1,5 +1,6 @@
 """Hypothesis: no deadline (a cold BLAS is slow), and in CI the same examples on every run. A folder."""
 
+import gc
 import os
 import signal
 import sys
@@ -60,6 +61,8 @@ def page_files(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+# A process of tests holds much that lives long, and looked through it for garbage too often.
+gc.set_threshold(20_000, 20, 20)
 # Processes that tests start keep fedref's bytecode: the first compiles it, and not each of them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Where SIGINT is ignored, as in a background job, the processes that tests start would ignore it too.

@@ -164,13 +164,13 @@ def test_an_edited_header_is_no_reason_to_refuse():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [(fill("proximal", "..."), "not finished: line"),
-     (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
-     (fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless")],
+    ("write", "said"),
+    [(lambda: fill("proximal", "..."), "not finished: line"),
+     (lambda: fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
+     (lambda: fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless")],
 )  # fmt: skip
-def test_what_does_not_run_is_said_in_a_line(text, said):
-    right, lines = verdict.verdict(text, NAME, seconds=0.5)
+def test_what_does_not_run_is_said_in_a_line(write, said):
+    right, lines = verdict.verdict(write(), NAME, seconds=0.5)
     assert not right
     assert said in "\n".join(lines)
 
