@@ -248,7 +248,7 @@ def quantities(case: Case) -> dict[str, float]:
 @np.errstate(all="ignore")
 def helpers(case: Case) -> dict[str, Any]:
     """Return what the rows of edits.txt call, and which parameters are of weights and of which layers."""
-    weight, layer = [], []
+    weight, layer = list[bool](), list[int]()
     for shape in case.model["shapes"]:
         weight += [len(shape) > 1] * int(np.prod(shape))
         layer += [(layer[-1] if layer else 0) + (len(shape) > 1)] * int(np.prod(shape))
@@ -258,7 +258,7 @@ def helpers(case: Case) -> dict[str, Any]:
             for name in ("norm", "sqrt", "exp", "elu", "relu", "sigmoid", "tanh")
         },
         "constant": lambda x: np.real(spec.value(x)),
-        "softplus": lambda z: spec.log(1 + spec.exp(z)),
+        "softplus": lambda z: np.log(1 + np.exp(z)),
         "silu": lambda z: z * spec.sigmoid(z),
         "gelu": lambda z: z * spec.sigmoid(1.5957691216057308 * (z + 0.044715 * z**3)),
         "numbered": enumerate,
@@ -342,8 +342,8 @@ class Seen(NamedTuple):
     or arrays, the types of others.
     """
 
-    lines: Mapping[str, set[int]]
-    kinds: Mapping[str, Mapping[str, Any]]
+    lines: dict[str, set[int]]
+    kinds: dict[str, dict[str, Any]]
 
 
 def see(case: Case) -> Seen:
@@ -525,7 +525,7 @@ def change_names(
     kind = kinds[function.name]
     others = sorted(function.names - {node.id})
     for x in () if function.is_model else function.at_hand:
-        if isinstance(x, ast.Call) or node.id in map(ast.unparse, (x.left, x.right)):
+        if not isinstance(x, ast.BinOp) or node.id in map(ast.unparse, (x.left, x.right)):
             others.append(ast.unparse(x))
     others = [*dict.fromkeys(others)]
     for other in others:
@@ -552,7 +552,7 @@ def put_numbers(node: Any, parent: Any, function: Function) -> Change:
         yield parse(f"{text} + {NUMBER}"), "it + {t}"
     for other, said in apply_rows(node, None, function):
         part = other in ast.walk(node) and not isinstance(other, ast.Starred | ast.GeneratorExp)
-        if part or ast.unparse(getattr(other, "func", other)) in PHIS:
+        if part or (isinstance(other, ast.Call) and ast.unparse(other.func) in PHIS):
             yield (
                 parse(f"(1 - {NUMBER}) * {text} + {NUMBER} * ({said})"),
                 "{rest} times it + {t} times " + said.replace("{", "{{").replace("}", "}}"),

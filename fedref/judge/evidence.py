@@ -126,16 +126,14 @@ def orders(got: Array, want: Array, same: float, case: Case) -> Iterator[str]:
 def places_of(wrong: Array, case: Case) -> str:
     """Return the blocks of parameters that are wrong, or the entries: "W2 (4, 3)", "b1[2]"."""
     places = list[str]()
-    if (
-        wrong.ndim > 1 and wrong.shape[-1] == case.model["d"]
-    ):  # a step's, a client's or a test's each
+    if wrong.ndim > 1 and wrong.shape[-1] == case.model["d"]:  # each of a step, client or test
         some = np.flatnonzero(wrong.any(tuple(range(1, wrong.ndim))))
-        inner = places_of(wrong[some].any(0), case)
+        inner = places_of(np.asarray(wrong[some].any(0)), case)
         first = int(some[0]) if len(some) else 0
         if first and len(some) == len(wrong) - first:
             return f"what follows the first {first} of {len(wrong)}: {inner}"
-        at = ", ".join(map(str, some))
-        return inner if len(some) == len(wrong) else f"{at} of {len(wrong)}: {inner}"
+        which = ", ".join(map(str, some))
+        return inner if len(some) == len(wrong) else f"{which} of {len(wrong)}: {inner}"
     for name, part in blocks_of(wrong, case):
         if name and part.all():
             places.append(f"{name} {part.shape}")
