@@ -180,6 +180,11 @@ def test_a_model_object_is_taken_and_must_fit_the_data(here):
         fedref.ConfigError, match="model logistic has all its values and takes no more, got l2"
     ):
         fedref.run(table, **{"model.l2": 0.1})
+    for words, head in (("split rule is Logistic", "split"), ("data is a Logistic", "data")):
+        with pytest.raises(fedref.ConfigError, match=words):
+            fedref.run(document(), **{head: Logistic(64, 10)})
+    with pytest.raises(fedref.ConfigError, match=r"split rule is .*, expected a string"):
+        fedref.run(document(), split={"rule": {"X": X, "y": Y}})
 
 
 def test_what_has_no_name_is_not_written(here):

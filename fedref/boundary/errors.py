@@ -51,9 +51,10 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     return f"{wrong}: {' '.join(hints)}" if hints else wrong
 
 
-#: Where code lies that no user wrote: this package, Python's library, installed packages, <string>.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+#: How the names of files begin that no user wrote: this package, Python's library, installed packages,
+#: and text that was compiled, as <string>.
 FOREIGN = (*(os.path.join(folder, "") for folder in (PACKAGE, *LIBRARIES)), "<")
 
 

@@ -137,7 +137,8 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     at = np.unravel_index(far.argmax(), far.shape)
     values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
     smallest = f"{case.name}, the smallest (d = {case.model['d']})"
-    return f"begin with {smallest}: {output} {place}: {values}"
+    space = "" if place.startswith("[") else " "  # a number has no place
+    return f"begin with {smallest}: {output}{space}{place.removeprefix('[]')}: {values}"
 
 
 #: So many failures of one cause are shown.

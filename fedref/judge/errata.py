@@ -88,7 +88,7 @@ TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
 
 
 def wrong_text(mistake: str) -> str:
-    """Return the specification's text with a mistake, as it is where the edits do not fit."""
+    """Return the specification's text with a mistake in it; edits of the adapter change nothing here."""
     return reduce(replace, MISTAKES[mistake].edits, TEXTS[spec])
 
 

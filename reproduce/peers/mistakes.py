@@ -78,6 +78,7 @@ def find_names(outputs: Mapping[str, Any], case: Case) -> tuple[str, ...]:
     result = verdicts.Result(
         case.name, "", verdicts.FAILED, output=case.required[-1], outputs=outputs
     )
-    search = naming.Search("float64", Trials(naming.EVIDENCE))
-    pair = search.pair([(case._replace(catches=near, tag=f"{paper} "), result)], (), 0)
+    case = case._replace(catches=near, tag=f"{paper} ")
+    search = naming.Search([result], [case], "float64", Trials(naming.EVIDENCE))
+    pair = search.pair([(case, result)], (), 0)
     return (naming.BOTH.join(pair),) if pair else ()

@@ -25,7 +25,7 @@ from fedref.boundary.values import Entry, literal, schema, with_dashes
 HELP_WIDTH = 100
 
 #: What a parameter means in all commands that have it; a command's docstring may say something else.
-COMMON = {"data_dir": "DIR, the folder of data sets, DIR/NAME/... (default: that of FEDREF_DATA)"}
+COMMON = {"data_dir": "DIR, the folder of data sets, DIR/NAME/... (default: $FEDREF_DATA)"}
 #: A meaning may begin with the form of a value, in capitals: "KEY=VALUE, any value".
 FORM = re.compile(r"(?:([A-Z](?![a-z])\S*), )?(.*)")
 #: What stands for an option's value in the help else, by its type; of others the name does.

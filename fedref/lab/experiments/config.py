@@ -386,8 +386,12 @@ def complete_table(head: str, table: Table) -> dict[str, Any]:
     rest, key = dict(table), NAME_KEYS[head]
     name = rest.pop(key)
     shown = f"{head} {names.importable_name(name)}"
-    is_manifest = head == "split" and shown.endswith(".json")
-    if is_in_memory(name) or isinstance(name, Model) or is_manifest:
+    whole = {
+        "data": is_in_memory(name),
+        "split": shown.endswith(".json"),  # a manifest
+        "model": isinstance(name, Model),
+    }
+    if whole[head]:
         if rest:
             more = ", ".join(map(with_dashes, rest))
             raise ConfigError(f"{shown} has all its values and takes no more, got {more}")
