@@ -93,12 +93,12 @@ def select(cases: Iterable[Case], only: str = "", quick: bool = False) -> list[C
     """
     cases = list(cases)
     texts = ((c, (*c.tags, c.tag, c.call, c.algorithm, c.name)) for c in cases)
-    parts = [c for c, texts in texts if any(only in text for text in texts)]
-    some = [c for c in cases if c.name == only] or parts
-    if not some:
+    parts = [c for c, some in texts if any(only in text for text in some)]
+    selected = [c for c in cases if c.name == only] or parts
+    if not selected:
         names = {name for case in cases for name in (case.tag, case.name)}
         raise ConfigError(unknown("case or tag", only, names))
-    some = [case for case in some if case.quick or not quick]
-    if not some:
+    selected = [case for case in selected if case.quick or not quick]
+    if not selected:
         raise ConfigError(f"--quick has no case of {only}, expected --only without it")
-    return some
+    return selected

@@ -461,7 +461,8 @@ def draw_evaluation(
     return inputs | kept | adapts
 
 
-#: Function → its inputs, of a model; below derivatives also of an algorithm (or variant) and its name.
+#: Function → what draws its inputs for a model, and from `meta_gradient` on for an algorithm (or a
+#: variant's) and its name, too.
 DRAWS: Mapping[str, Callable[..., Inputs]] = {
     "loss": draw_derivative, "grad": draw_derivative, "hvp": draw_hvp, "dissimilarity": draw_dissimilarity,
     "meta_gradient": draw_variant, "client": draw_client, "aggregate": draw_aggregate,

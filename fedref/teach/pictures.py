@@ -152,8 +152,8 @@ def play_rounds(
     for t in range(rounds + more):
         before, plan = first_vector(state.server), plan_of(algorithm, t, steps)
         paths.clear()
-        how: Any = {"work": work if t < rounds else run_clients}
-        state, _ = run_round(algorithm, MODEL, state, plan, federation, **how)
+        run: Any = work if t < rounds else run_clients
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=run)
         after = first_vector(state.server)
         if t >= rounds:
             continue

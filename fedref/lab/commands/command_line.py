@@ -28,7 +28,7 @@ HELP_WIDTH = 100
 COMMON = {"data_dir": "DIR, the folder of data sets, DIR/NAME/... (default: $FEDREF_DATA)"}
 #: A meaning may begin with the form of a value, in capitals: "KEY=VALUE, any value".
 FORM = re.compile(r"(?:([A-Z](?![a-z])\S*), )?(.*)")
-#: What stands for an option's value in the help else, by its type; of others the name does.
+#: What else stands for an option's value in the help, by its type; for other types the option's name does.
 FORMS: Mapping[Any, str] = {int: "N", float: "X", Path: "PATH"}
 #: Options that have a short form, too.
 SHORT = {"out": ["-o"], "quiet": ["-q"]}

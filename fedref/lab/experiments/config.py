@@ -555,7 +555,7 @@ def stamp(experiment: Experiment) -> str:
 
 
 def sweep_points(experiment: Experiment) -> Iterator[tuple[dict[str, Any], Experiment]]:
-    """Yield every combination of the values in [sweep], in order, and the experiment there; {} without."""
+    """Yield every combination of the values in [sweep], in order, or {}, and the experiment with these."""
     on = replace(experiment, sweep={})
     for values in product(*experiment.sweep.values()):
         point = dict(zip(experiment.sweep, values))

@@ -383,10 +383,13 @@ class Run(NamedTuple):
         point : values of the sweep, as alpha=0.1.
         """
         unit, record = self.units_of(label, seed, **point)[0]
-        files = None if self.directory is None else run_directory.UnitFiles(self.directory, unit)
+        known, files = list[int](), None
+        if self.directory is not None:
+            files = run_directory.UnitFiles(self.directory, unit)
+            known = [t for t in range(record.round + 1) if files.state(t).exists()]
         if round is None:  # of a run with files, the record has no states of clients
-            return ((files and files.load()) or record).state
-        known = [t for t in range(record.round + 1) if files and files.state(t).exists()]
+            whole = files.load() if files else None
+            return (whole or record).state
         if files and round in known:
             return files.load_state(round)
         expected = f"those of the rounds {known}" if known else "a run with keep_parameters"

@@ -19,7 +19,7 @@ from fedref.rounds.evaluation import Scores
 
 
 def block_of(clients: int) -> "np.dtype[Any]":
-    """Return the type of a block."""
+    """Return the NumPy type of a block: of each score a column with all clients."""
     kinds = ("<i8" if name.startswith("n_") else "<f8" for name in Scores._fields)
     return np.dtype([(name, kind, (clients,)) for name, kind in zip(Scores._fields, kinds)])
 

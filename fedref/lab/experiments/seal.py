@@ -80,9 +80,8 @@ UNIT, DATA = "unit", "the data or the split"
 #: fedref's modules that numbers depend on.
 ROOMS = {f"fedref.{x}": f"{x}/*.py" for x in ("models", "algorithms", "rounds", "judge")}
 ROOMS |= {f"fedref.{x}": f"{x}.py" for x in ("algorithm", "sampling", "spec")}
-ROOMS["fedref.lab.experiments"] = (
-    "lab/experiments/[ugot]*.py"  # unit, generator, own_code, torch_model
-)
+# unit, generator, own_code, torch_model
+ROOMS["fedref.lab.experiments"] = "lab/experiments/[ugot]*.py"
 
 
 def seal_of(
