@@ -22,7 +22,7 @@ from fedref.conformance.variations import (
     Test,
     Variation,
     find_variation,
-    see,
+    observe,
     variations_of,
 )
 from fedref.judge import Case, errata, find_combination
@@ -225,9 +225,10 @@ def keep_best_names(
 
 
 def doubt_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
-    """Return the results with names that are only likely where other failures contradict them.
+    """Return the results, in which a name is only likely where another failure contradicts it.
 
-    These are of functions that call no more than those that a name explains, and it would change them.
+    So does a failure that has no name, in a case that this mistake would change, if its function is on no
+    higher level than the lowest that the name explains.
     """
     both = [*zip(results, cases)]
     least = dict[str, int]()
@@ -318,7 +319,9 @@ class Search:
         if is_round and (pair := self.pair(wrong, right, middle)):
             return f"two known mistakes at once: {BOTH.join(pair)}"
         models = not {case.model["family"] for case in rest} <= self.right
-        variation = find(chain(self.found, variations_of([see(case) for case in early], models)))
+        variation = find(
+            chain(self.found, variations_of([observe(case) for case in early], models))
+        )
         if variation is None:
             return self.combination(wrong) if is_round else ""
         self.found.append(variation)

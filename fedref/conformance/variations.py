@@ -58,7 +58,7 @@ Test = tuple[Callable[[Mapping[str, Any], Case], bool], Case]
 
 @dataclass(eq=False)
 class Function:
-    """A function that answers, of the specification or of the adapter. is_model : of a model or the risk."""
+    """A function of the specification or of the adapter. is_model : it is of a model or of the risk."""
 
     name: str
     module: ModuleType
@@ -73,7 +73,7 @@ class Function:
         return stored | {x.arg for x in nodes if isinstance(x, ast.arg)}
 
     @cached_property
-    def at_hand(self) -> list[ast.AST]:
+    def alternatives(self) -> list[ast.AST]:
         """Expressions that may be in the place of a variable: gradients, and sums with a variable."""
         return [
             x
@@ -335,8 +335,8 @@ def functions_in(text: str, module: Any) -> Iterator[Function]:
                     yield Function(name, module, inner, not first <= line < MODELS)
 
 
-class Seen(NamedTuple):
-    """What is seen of the functions while a case is answered.
+class Observation(NamedTuple):
+    """Which lines and variables of the functions a case needs.
 
     lines : the numbers of those that ran, by function. kinds : the shapes of the variables that are numbers
     or arrays, the types of others.
@@ -346,9 +346,9 @@ class Seen(NamedTuple):
     kinds: dict[str, dict[str, Any]]
 
 
-def see(case: Case) -> Seen:
-    """Return what is seen while the specification answers a case."""
-    seen = Seen({}, {})
+def observe(case: Case) -> Observation:
+    """Return which lines run, and what the variables are, while the specification answers a case."""
+    seen = Observation({}, {})
 
     def note(frame: Any, event: str, _: Any) -> Any:
         code = frame.f_code
@@ -382,7 +382,7 @@ def originals() -> dict[str, Function]:
     return {x.name: x for module, text in some for x in functions_in(text, module)}
 
 
-def idle_lines(seen: Seen) -> set[str]:
+def idle_lines(seen: Observation) -> set[str]:
     """Return the lines of functions as they are that did not run, and the heads of loops and ifs."""
     ran = dict[str, bool]()
     for name, numbers in seen.lines.items():
@@ -524,7 +524,7 @@ def change_names(
         yield from ((parse(x), x) for x in (f"{node.id} - 1", f"{node.id} + 1"))
     kind = kinds[function.name]
     others = sorted(function.names - {node.id})
-    for x in () if function.is_model else function.at_hand:
+    for x in () if function.is_model else function.alternatives:
         if not isinstance(x, ast.BinOp) or node.id in map(ast.unparse, (x.left, x.right)):
             others.append(ast.unparse(x))
     others = [*dict.fromkeys(others)]
@@ -559,8 +559,8 @@ def put_numbers(node: Any, parent: Any, function: Function) -> Change:
             )
 
 
-def variations_of(seen: Sequence[Seen], models: bool = True) -> Iterator[Variation]:
-    """Yield the variations of what is seen in all these cases: first the algorithm's, then the models'."""
+def variations_of(seen: Sequence[Observation], models: bool = True) -> Iterator[Variation]:
+    """Yield the variations of the functions that all these cases run: an algorithm's, then the models'."""
     names = set.intersection(*({*one.lines} for one in seen))
     idle = set[str]().union(*map(idle_lines, seen))
     some = [x for name in functions() if name in names for x in functions()[name]]

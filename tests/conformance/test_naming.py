@@ -247,12 +247,12 @@ def test_a_wrong_model_is_mended_before_its_algorithms():
 
 def test_variations_are_many_and_leave_the_specification_as_it_was():
     before = dict(vars(variations.spec))
-    seen = variations.see(GOLDEN["meta-per-fedavg-svm"])
+    seen = variations.observe(GOLDEN["meta-per-fedavg-svm"])
     some = list(variations.variations_of([seen]))
     assert len(some) > 500
     assert any(v.answer(GOLDEN["meta-per-fedavg-svm"]) for v in some[::50])
     assert dict(vars(variations.spec)) == before
-    seen = variations.see(GOLDEN["loss-lstm"])
+    seen = variations.observe(GOLDEN["loss-lstm"])
     lines = [
         v for v in variations.variations_of([seen]) if v.wrong in ("vocabulary - 1", "classes")
     ]
