@@ -262,7 +262,7 @@ class Run(NamedTuple):
 
         name : a label, or a title as "per-fedavg (alpha=0.1)".
         column : a column of summary.csv.
-        score : what is averaged: the result of `score_of`.
+        score : what is averaged: as of `Score.of`.
 
         Raises ConfigError where the name stands for several points, or the column is unknown.
         """
