@@ -19,8 +19,7 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.checks import Report
 from fedref.draws import serialise
-from fedref.draws.sources import Trace
-from fedref.judge import answer
+from fedref.judge import answer, make_case
 from fedref.judge.adapter import personal
 from fedref.judge.case import nest
 from fedref.models import MLP, tree
@@ -132,10 +131,15 @@ class World:
 
     def answer(self, losses: list[float | None]) -> list[Any]:
         """Return the specification's state after each round. losses : of training, where watched."""
-        part, told = self.trained.train, tuple(loss or 0.0 for loss in losses)
-        data, plans = self.batch(part.rows), tuple(self.plans)
-        trace = Trace(self.it, self.c.model, self.c.w, *data, part.offsets, plans, told)
-        whole = nest(answer(trace.case()))
+        part = self.trained.train
+        told = [{} if loss is None else {"loss": loss} for loss in losses]
+        inputs = {  # no state that the class has made: the specification makes its own
+            "state": {"server": {"theta" if "S" in self.it.roles[0] else "w": self.c.w}},
+            "data": self.batch(part.rows)._asdict() | {"offsets": part.offsets},
+            "plans": [plan._asdict() | loss for plan, loss in zip(self.plans, told)],
+        }
+        case = make_case("round", self.c.model, inputs, name_of(self.it), asdict(self.it))
+        whole = nest(answer(case))
         return [{"clients": {}, "measured": {}} | whole[str(t)] for t in range(len(losses))]
 
     def run(

@@ -95,10 +95,10 @@ def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diver
 
 
 def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each():
-    swept = [pair("m", {"accuracy": [x]}, point={"mu": x}) for x in (0.1, 0.5)]
+    swept = [pair("m", {"accuracy": [x]}, point={"m.lr": x}) for x in (0.1, 0.5)]
     run = run_of(*swept, pair("fedavg", {"accuracy": [0.0]}), epochs=2, lr=3.0)
-    run = run._replace(experiment=replace(run.experiment, sweep={"mu": [0.1, 0.5]}))
-    found = split_run(run, {"setting": "E = {epochs}, η = {lr:g}, {mu:.0%}"})
+    run = run._replace(experiment=replace(run.experiment, sweep={"m.lr": [0.1, 0.5]}))
+    found = split_run(run, {"setting": "E = {epochs}, η = {lr:g}, {m_lr:.0%}"})
     assert [setting for setting, *_ in found] == ["E = 2, η = 3, 10 %", "E = 2, η = 3, 50 %"]
     assert [[unit.label for unit in one.units] for _, one, _ in found] == [["m", "fedavg"]] * 2
     part = Part(found[0][1], [], Loader())
