@@ -29,7 +29,7 @@ server  the server's state by the paper's names: {"w"}, {"theta", "alpha"}, {"w"
 client  the state that the client kept from its last round, absent in its first
 upload  {"w"} for FedAvg and most others. For the rest, as for server and client, the names are those
         of the case's required outputs in index.json
-path    (S + 1, d), the parameters before each step and at the end
+path    (S + 1, d), the parameters before each step and at the end; once γ has stopped a client, its last
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
 state   first {"server": ...}; afterwards what the backend returned in the round before

@@ -541,7 +541,7 @@ def further_round_cases() -> Iterator[Case]:
             sampling={"stragglers": 0.4, "clients_per_round": 5, "epochs": 3},
             about="two of five clients straggle" + "; they are dropped" * (algorithm not in KEEPERS),
         )  # fmt: skip
-    for algorithm in ("fedavg", "per-fedavg", "fedmeta-maml"):
+    for algorithm in ("fedavg", "per-fedavg", "fedmeta-maml", "feddyn", "fedcurv", "pfedme"):
         yield make_trace(
             f"{algorithm}-drawn-twice", algorithm, UNEVEN, rounds=2, **uneven,
             about="clients are drawn with probability n_k/n, one of them twice",
@@ -572,26 +572,9 @@ def combined_cases() -> Iterator[Case]:
         "apfl-deng": {"alpha": 0.97, "lr": 0.5},
         "fednova": {},
     }  # fmt: skip
+    falls = [3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.9, 2.9, 2.8, 2.8, 2.7, 2.6, 2.5, 2.4, 2.3, 2.4, 2.3]
     losses = {
-        "fedprox": [
-            3.0,
-            2.9,
-            2.8,
-            2.7,
-            2.6,
-            2.5,
-            2.9,
-            2.9,
-            2.8,
-            2.8,
-            2.7,
-            2.6,
-            2.5,
-            2.4,
-            2.3,
-            2.4,
-            2.3,
-        ],
+        "fedprox": falls,
         "apfl": [2.0, 3.0, 2.0, 0.5, 0.45, 0.52],
     }
     for algorithm, hyper in options.items():
