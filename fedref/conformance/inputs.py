@@ -175,4 +175,4 @@ def other_functions(case: Case) -> Iterator[tuple[str, Case]]:
     """Yield the case as one of another algorithm, or of another variant with these inputs."""
     for name in INPUTS if case.call == "meta_gradient" else RUNS if case.algorithm else ():
         if name != case.algorithm:
-            yield f"it is {name}", case._replace(algorithm=name)
+            yield f"{name} is given these inputs", case._replace(algorithm=name)

@@ -187,7 +187,11 @@ def factors_of(numbers: Mapping[str, Sequence[float]]) -> tuple[dict[str, float]
                 constants[text] = float(cs[0])
             elif not any(np.allclose(cs, other, 1e-9, 0) for other in factors.values()):
                 factors[text] = cs
-    return constants, factors
+    pairs = combinations([name for name in numbers if name in constants], 2)
+    products = {f"{a}·{b}": constants[a] * constants[b] for a, b in pairs}
+    xs = np.array([*constants.values(), *products.values()])
+    alone = {name: x for name, x in products.items() if np.isclose(x, xs, 1e-9, 0).sum() == 1}
+    return constants | alone, factors
 
 
 def tell(c: float, factor: str = "", constants: Mapping[str, float] | None = None) -> str:
@@ -195,10 +199,12 @@ def tell(c: float, factor: str = "", constants: Mapping[str, float] | None = Non
 
     >>> tell(-0.5), tell(2, "alpha"), tell(0.1, "", {"alpha": 0.3, "l2": 0.1}), tell(0.123)
     ('-1/2', '2·alpha', 'l2', '')
+    >>> tell(0.03, "", {"alpha²": 0.09, "alpha·l2": 0.03})
+    'alpha·l2'
     """
     texts = []
     for name, x in {"": 1.0, **(constants or {})}.items():
-        q = Fraction(c / x).limit_denominator(4)
+        q = Fraction(c / x).limit_denominator(1 if "·" in name else 4)
         if 0 < abs(q.numerator) <= 8 and abs(c / x - q) < SIMPLE * abs(q):
             names = "·".join(filter(None, (name, factor)))
             text = f"{q}·{names}".replace("1·", "", abs(q) == 1) if names else str(q)
