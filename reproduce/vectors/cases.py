@@ -199,7 +199,7 @@ def derivative_cases() -> Iterator[Case]:
         else:
             D["s"] = np.append(source.rng.uniform(0.5, 2, n - 1), 0.0)
         if name == "svm":
-            w = 2 * w  # a row beyond the margin, which a squared hinge leaves out
+            w, v = 2.2 * w, 2.2 * v  # a row beyond the margin, which a squared hinge leaves out
         for call, (output, text) in [*about.items()][kink:]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
