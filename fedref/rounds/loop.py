@@ -17,7 +17,7 @@ from fedref.rounds.cost import Counter, Counts, RoundLog, count_floats, total
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData, gather
 from fedref.rounds.stack import STACK_UP_TO, run_stacked
-from fedref.rounds.threads import run_parts, threads_for
+from fedref.rounds.threads import keep_freed_memory, run_parts, threads_for
 from fedref.sampling import Plan
 
 #: `run_clients` or a replacement for it; None is the result of a client that failed.
@@ -139,16 +139,6 @@ def run_clients(
     results_of_parts = run_parts(work, range(len(parts)), threads, stop)
     results = dict(zip(chain(*parts), chain(*results_of_parts)))
     return [results[k] for k in range(K)], total(counter.counts for counter in counters)
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let this process keep up to 62 MiB of freed memory for its next arrays.
-
-    glibc maps each array of more than 128 KiB anew, and the system clears its pages every time, until an
-    array is freed that was larger: such sizes, up to 32 MiB, are then kept, twice this one in all.
-    """
-    np.empty(31 << 20, np.uint8)
 
 
 def divide(steps: Array, threads: int, stack: bool) -> list[Sequence[int]]:

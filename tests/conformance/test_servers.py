@@ -36,12 +36,12 @@ def scaffold_mean(s, up, h, n, counts, N):
 
 def feddyn_once(s, up, h, n, counts, N):
     moved = s["h"] - h["alpha"] * (up["w"].sum(0) - s["w"]) / N
-    return {"w": mean(up["w"]) - moved / h["alpha"], "h": moved}
+    return {"w": mean(up["w"], counts) - moved / h["alpha"], "h": moved}
 
 
 def feddyn_cohort(s, up, h, n, counts, N):
     moved = s["h"] - h["alpha"] * mean(up["w"] - s["w"])
-    return {"w": mean(up["w"]) - moved / h["alpha"], "h": moved}
+    return {"w": mean(up["w"], counts) - moved / h["alpha"], "h": moved}
 
 
 def fedadam_of_m(s, up, h, n, counts, N):

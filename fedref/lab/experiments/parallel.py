@@ -28,8 +28,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import WRITING, end_soon
 from fedref.lab.experiments.run_directory import ResumableError
-from fedref.rounds.loop import keep_freed_memory
-from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads
+from fedref.rounds.threads import LIMIT, ONE_BLAS_THREAD, available_threads, keep_freed_memory
 
 PR_SET_PDEATHSIG = 1  # as in Linux's prctl.h
 #: Seconds that a worker has to react to SIGTERM, which it cannot in the middle of a call of C.
