@@ -166,13 +166,21 @@ def temporary_directory() -> Iterator[Path]:
         yield Path(folder)
 
 
+def is_folder(place: os.stat_result, folder: int) -> bool:
+    """Return whether a folder that this process owns is at the place."""
+    try:
+        return os.path.samestat(place, os.fstat(folder))
+    except OSError:  # another thread has just ended with its folder
+        return False
+
+
 def require_run(directory: Path) -> None:
     """Refuse to write where the run's folder no longer is: it may be moved, emptied or replaced."""
     wrong = [f"{name} is gone" for name in REQUIRED if not (directory / name).is_file()]
     held = HELD - {-1}  # none in a worker process
     if held and not wrong:
         place = os.stat(directory)
-        own = any(os.path.samestat(place, os.fstat(folder)) for folder in held)
+        own = any(is_folder(place, folder) for folder in held)
         wrong = [] if own else ["is another folder than at the start"]
     if wrong:
         expected = "the run's folder in its place until the run ends"

@@ -19,7 +19,7 @@ import pytest
 from running import ROOT, algorithms, contents, document, main, process, refused, wait_for, write
 
 import fedref
-from fedref.lab.experiments import parallel
+from fedref.lab.experiments import parallel, run_directory
 
 pytestmark = pytest.mark.usefixtures("here")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -370,3 +370,14 @@ def test_a_unit_that_fails_in_a_worker_is_the_error_of_the_run(here, capsys):
     path = write(here / "t.toml", document(rounds=300, algorithms=algorithms("fedavg", bad=bad)))
     line = refused(capsys, "run", path, "-q", "-o", "a", "--workers", 2)
     assert re.search(r"client \d failed in round 1: .*ZeroDivisionError: no", line)
+
+
+def test_a_folder_that_another_thread_has_just_left_is_looked_past(here, monkeypatch):
+    """Threads of an executor own a temporary folder each, and one may close its own while others look."""
+    for name in run_directory.REQUIRED:
+        (here / name).touch()
+    left = os.open(here, os.O_RDONLY)
+    os.close(left)
+    monkeypatch.setattr(run_directory, "HELD", {left})
+    with pytest.raises(run_directory.ResumableError, match="another folder"):
+        run_directory.require_run(here)
