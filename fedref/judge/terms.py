@@ -189,8 +189,8 @@ def factors_of(numbers: Mapping[str, Sequence[float]]) -> tuple[dict[str, float]
                 factors[text] = cs
     pairs = combinations([name for name in numbers if name in constants], 2)
     products = {f"{a}·{b}": constants[a] * constants[b] for a, b in pairs}
-    xs = np.array([*constants.values(), *products.values()])
-    alone = {name: x for name, x in products.items() if np.isclose(x, xs, 1e-9, 0).sum() == 1}
+    every = np.array([*constants.values(), *products.values()])
+    alone = {name: x for name, x in products.items() if np.isclose(x, every, 1e-9, 0).sum() == 1}
     return constants | alone, factors
 
 
