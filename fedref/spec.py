@@ -1055,9 +1055,8 @@ def transpose(x, *axes):
 
 
 def split(x, at, axis=0):
-    n, before = x.shape[axis], (slice(None),) * (axis % x.ndim)
-    starts = at if np.ndim(at) else [part[0] for part in np.split(np.arange(n), at)[1:]]
-    return [x[(*before, slice(i, j))] for i, j in pairwise((0, *starts, n))]
+    pairs = zip(np.split(x.a, at, axis), np.split(x.b, at, axis % x.ndim))
+    return [x.like(a, b) for a, b in pairs]
 
 
 def join(f, xs, axis=0):

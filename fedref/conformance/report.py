@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import subprocess
 import textwrap
 from collections import Counter
@@ -77,20 +76,19 @@ def report_text(
     every = results
     lines, results = set_apart(results, patterns)
     lines += [*overview(results, cases), *list_failures(results)]
-    by_name = {case.name: case for case in cases}
-    wrong = {by_name[r.case].call for r in results if r.status == FAILED and r.case in by_name}
+    calls = {case.name: case.call for case in cases}
+    failed = [result for result in results if result.status == FAILED]
+    wrong = {calls.get(result.case) for result in failed}
     remarks = Counter(
         remark
         for result in results
         for remark in result.remarks  # a derivative that is wrong elsewhere is wrong at a kink, too
-        if AT_KINK not in remark or by_name[result.case].call not in wrong
+        if AT_KINK not in remark or calls[result.case] not in wrong
     )
     lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
-    calls = {case.name: case.call for case in cases}
     missing = Counter(calls[r.case] for r in results if r.status == NOT_OFFERED)
     if missing:
         lines.append(f"not offered: {', '.join(f'{call} ({n})' for call, n in missing.items())}")
-    failed = [result for result in results if result.status == FAILED]
     names = Counter(name for result in failed for name in result.mistakes)
     for name, n in names.most_common():
         lines.append(f"known mistake ({n} ×): {explain_name(name)}")
@@ -133,8 +131,10 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     case, output = by_name[least.case], least.output
     got, want = (np.asarray(x[output], float) for x in (least.outputs, case.outputs))
     far = np.abs(got - want)
-    place = re.split(r", (?=[Wb]\d|…|\[)", evidence.places_of(far == far.max(initial=0), case))[0]
     at = np.unravel_index(far.argmax(), far.shape)
+    farthest = np.zeros(far.shape, bool)
+    farthest[at] = True
+    place = evidence.places_of(farthest, case)
     values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
     smallest = f"{case.name}, the smallest (d = {case.model['d']})"
     space = "" if place.startswith("[") else " "  # a number has no place

@@ -615,37 +615,34 @@ def vary_lines(function: Function, idle: Collection[str]) -> Iterator[Variation]
     ]
     places = {id(line): node for node in nodes for line in node.body}
     for node in nodes:
-        body: list[Any] = node.body
-        for i, line in enumerate(body):
-            if ast.unparse(line) in idle:
-                continue
-            rest = body[i + 1 :]
-            ways: dict[str, Any] = {}
-            if isinstance(line, ast.Assign | ast.If | ast.For):
-                ways["left out"] = body[:i] + rest or [ast.Pass()]
-                ways["done twice"] = [*body[: i + 1], line, *rest]
-            if rest and not isinstance(line, ast.FunctionDef):
-                ways[f"done after {shorten(rest[0])}"] = [*body[:i], rest[0], line, *rest[1:]]
-            for way, new in ways.items():
-                yield Variation(function, (node, "body", new), line, line, way)
-            place: Any = places.get(id(node))
-            if (
-                place and isinstance(node, ast.For) and body[1:]
-            ):  # the loop is told to count its passes
-                once = ast.If(parse("not number_of_pass"), [line], [])
-                for way, count in (("the first", "numbered"), ("the last", "numbered_back")):
-                    loop = ast.For(
-                        ast.Tuple([ast.Name("number_of_pass", ast.Store()), node.target], ast.Store()),
-                        ast.Call(parse(count), [node.iter], []), [*body[:i], once, *rest], [],
-                    )  # fmt: skip
-                    new = [loop if x is node else x for x in place.body]
-                    yield Variation(
-                        function, (place, "body", new), line, line, f"done in {way} pass alone"
-                    )
-            for loop in rest:
-                if isinstance(loop, ast.For) and isinstance(line, ast.Assign):
-                    anew = "done anew in each pass of the loop"
-                    yield Variation(function, (loop, "body", [line, *loop.body]), line, line, anew)
+        for i, line in enumerate(node.body):
+            if ast.unparse(line) not in idle:
+                for owner, body, way in ways_of_line(node, i, places.get(id(node))):
+                    yield Variation(function, (owner, "body", body), line, line, way)
+
+
+def ways_of_line(node: Any, i: int, around: Any) -> Iterator[tuple[Any, list[Any], str]]:
+    """Yield what has another body, that, and how it is said, for line i of a node's body.
+
+    around : what has this node in its body; None if nothing that varies does.
+    """
+    before, line, rest = node.body[:i], node.body[i], node.body[i + 1 :]
+    if isinstance(line, ast.Assign | ast.If | ast.For):
+        yield node, before + rest or [ast.Pass()], "left out"
+        yield node, [*before, line, line, *rest], "done twice"
+    if rest and not isinstance(line, ast.FunctionDef):
+        yield node, [*before, rest[0], line, *rest[1:]], f"done after {shorten(rest[0])}"
+    if around and isinstance(node, ast.For) and node.body[1:]:
+        once = ast.If(parse("not number_of_pass"), [line], [])
+        target = ast.Tuple([ast.Name("number_of_pass", ast.Store()), node.target], ast.Store())
+        for way, count in (("the first", "numbered"), ("the last", "numbered_back")):
+            passes = ast.Call(parse(count), [node.iter], [])
+            loop = ast.For(target, passes, [*before, once, *rest], [])
+            body = [loop if x is node else x for x in around.body]
+            yield around, body, f"done in {way} pass alone"
+    for loop in rest:
+        if isinstance(loop, ast.For) and isinstance(line, ast.Assign):
+            yield loop, [line, *loop.body], "done anew in each pass of the loop"
 
 
 def sites(node: ast.AST, line: Any = None) -> Iterator[tuple[Any, str, int | None, Any, Any]]:

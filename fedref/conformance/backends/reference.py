@@ -223,8 +223,8 @@ class Reference:
         after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
         out: dict[str, Any] = {}
         if sent:
-            columns, keeps = (drawn.clients, drawn.counts, drawn.sizes), participants(it, drawn)
-            cohort = Cohort._make([*(x[keeps] for x in columns), federation.clients])
+            keeps, N = participants(it, drawn), federation.clients
+            cohort = Cohort(drawn.clients[keeps], drawn.counts[keeps], drawn.sizes[keeps], N)
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= weights(it, cohort, dtype)
         server = after.server

@@ -182,8 +182,7 @@ def resume(directory: Path, *, changed_code: bool = False, how: How = USUAL) -> 
             say(f"{directory}: {differs}")
         with report_on(experiment, how) as progress:
             loader = Loader(how.data_dir, phase=progress.phase)
-            given = experiment, directory, how, loader, progress
-            done, worked = complete(*given, changed_code=changed_code)
+            done, worked = complete(experiment, directory, how, loader, progress, changed_code)
     return tell_results(done, worked, directory, how)
 
 
@@ -195,13 +194,16 @@ def report_on(experiment: Experiment, how: How) -> AbstractContextManager[Progre
 
 
 def complete(
-    experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress, **more: Any
-) -> tuple[Run, bool]:
+    experiment: Experiment, out: Path, how: How, loader: Loader, progress: Progress,
+    changed_code: bool = False,
+) -> tuple[Run, bool]:  # fmt: skip
     """Complete all units and draw the curves; return the results, and whether there was work left."""
     path = out.absolute()  # an algorithm may change the working directory
     before = run_directory.times_of_saving(path)
-    more |= {"workers": how.workers, "threads": how.threads, "every": how.checkpoint_every}
-    done = execute(experiment, path, loader=loader, progress=progress, **more)
+    done = execute(
+        experiment, path, loader=loader, progress=progress, workers=how.workers,
+        threads=how.threads, every=how.checkpoint_every, changed_code=changed_code,
+    )  # fmt: skip
     done.draw(path)
     return done, before != run_directory.times_of_saving(path)
 

@@ -135,8 +135,9 @@ class Experiment:
                 raise ConfigError(f"name {quote(word)}: expected {expected}")
         for key, values in self.sweep.items():
             if path_of(key) in ("name", "algorithms", "seeds"):
-                why = "the keys algorithms and seeds take several values without a sweep"
-                raise ConfigError(f"sweep {key}: cannot be swept ({why})")
+                several = " (the keys algorithms and seeds take several values without a sweep)"
+                why = "" if path_of(key) == "name" else several
+                raise ConfigError(f"sweep {key}: cannot be swept{why}")
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
         self.plan_of(USUAL_COHORT)  # checks its own values

@@ -263,10 +263,10 @@ class GeneratorRounds:
     def train_loss(self, *yielded: Any) -> float:
         """Return the mean loss over all training rows, of w or (w, {k: v_k})."""
         state, _ = self.algorithm.state_of(self.algorithm.as_yielded(*yielded))
-        federation, e = self.loaded.federation, self.unit.experiment
-        given = self.algorithm, self.loaded.model, state, federation, e.plan_of(federation.clients)
+        e, model, federation = self.unit.experiment, self.loaded.model, self.loaded.federation
+        plan = e.plan_of(federation.clients)
         how: Any = {"round": self.rounds.t, "seed": self.unit.seed, "dtype": self.dtype}
-        scores = evaluate(*given, **how, test=False)
+        scores = evaluate(self.algorithm, model, state, federation, plan, **how, test=False)
         return sample_mean(scores.train_loss, scores.n_train)
 
     # -- what it yields

@@ -192,7 +192,8 @@ class Run(NamedTuple):
         """
         table = self.table()
         score = Score.of(table)
-        empty = dict.fromkeys(k for k in self.columns() if k.startswith(("algorithm", "sweep.")))
+        labels = (k for k in self.columns() if k == "algorithm" or k.startswith("sweep."))
+        empty: tables.Row = dict.fromkeys(labels)
         units = {unit.title: unit for unit in reversed(self.units)}
         rows = []
         for title, seeds in tables.group_rows(table).items():

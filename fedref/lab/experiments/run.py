@@ -24,7 +24,7 @@ from fedref.lab.experiments.parallel import run_in_executor, run_in_workers, run
 from fedref.lab.experiments.progress import SILENT, Progress, console_progress, ignore
 from fedref.lab.experiments.results import Run, note_on_scales
 from fedref.lab.experiments.seal import numeric_rooms, seal_of
-from fedref.lab.experiments.unit import Engine, EngineOf, Record, Unit, iterate_rounds, units
+from fedref.lab.experiments.unit import LOCAL, EngineOf, Record, Unit, iterate_rounds, units
 from fedref.rounds.threads import available_threads, limit_threads
 
 
@@ -64,7 +64,7 @@ def complete_unit(unit: Unit, how: Options) -> Generator[Record, None, None]:
     """
     loader, directory, progress = how.loader, how.directory, how.progress
     loaded = load_experiment(unit.experiment, loader)
-    engine = progress.watch(how.engine(unit, loaded) if how.engine else Engine())
+    engine = progress.watch(how.engine(unit, loaded) if how.engine else LOCAL)
     run = partial(iterate_rounds, unit, loaded, say=progress.message, engine=engine)
     with errors_of_own_code(unit.algorithm, loaded.model):
         if directory is None:

@@ -130,8 +130,10 @@ def lock_folder(folder: int, shared: bool = False) -> bool:
     try:
         if fcntl:
             fcntl.flock(folder, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError as error:  # else: a disk without locks
-        return not isinstance(error, BlockingIOError)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        return True
     return True
 
 

@@ -279,8 +279,8 @@ def evaluate_round(
     train = experiment.eval_train or algorithm.watches_loss
     plan = experiment.plan_of(federation.clients)
     how: dict[str, Any] = {"seed": unit.seed, "dtype": dtype}
-    given = algorithm, model, state, federation, plan
-    scores = engine.evaluate(*given, round=t, train=train, test=due, **how)
+    now: dict[str, Any] = {"round": t, "train": train, "test": due}
+    scores = engine.evaluate(algorithm, model, state, federation, plan, **now, **how)
     row: Row = {}
     for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
         row |= mean_columns(name, getattr(scores, name), getattr(scores, n))
