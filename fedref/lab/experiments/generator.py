@@ -175,7 +175,8 @@ class Rounds:
 
     def advance(self, states: Iterator[Any], clients: list[spec.Client]) -> Any:
         """Return what a generator yields after one more round."""
-        self.clients, before = list(clients), random_states()
+        self.clients, outside = list(clients), scope_of(states, outside=True)
+        before = random_states(outside)
         with tape.gradients():
             yielded = next(states, self)
         fault = self.fault  # also where the function goes on after it
@@ -183,7 +184,7 @@ class Rounds:
             fault = fault or f"ends after {self.t - 1} rounds, expected a yield after each round"
         elif self.clients is not None:
             fault = f"yields before it has read round {self.t}, expected one yield a round"
-        elif before != random_states():
+        elif before != random_states(outside):
             fault = (
                 "draws from a global random generator, which others change, too: expected one of its own, "
                 "made anew in each round, such as fedref.spec.stream(0, NAME, t)"
@@ -191,6 +192,16 @@ class Rounds:
         if fault:
             raise OwnCodeError(f"{self.name} {fault}")
         return yielded
+
+
+def scope_of(states: Any, outside: bool = False) -> dict[str, Any]:
+    """Return the variables of a generator, or those outside of it that it may read."""
+    frame = getattr(states, "gi_frame", None)
+    if frame is None:
+        return {}
+    names = frame.f_code.co_freevars if outside else frame.f_code.co_varnames
+    found = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+    return frame.f_globals | found if outside else found
 
 
 class GeneratorRounds:
@@ -251,9 +262,11 @@ class GeneratorRounds:
         state, measured = self.algorithm.state_of(self.accept(yielded))
         if self.own and first and not resumed:
             again = Rounds(self.name, self.rounds.t)
-            second = again.advance(self.algorithm.generate(self.f, self.w, again), clients)
+            states = self.algorithm.generate(self.f, self.w, again)
+            second = again.advance(states, clients)
             other, _ = self.algorithm.state_of(self.joined(self.arrays_of(second)))
-            if checkpoint.dumps(state) != checkpoint.dumps(other):
+            drawn, redrawn = (random_states(scope_of(x)) for x in (self.states, states))
+            if drawn != redrawn or checkpoint.dumps(state) != checkpoint.dumps(other):
                 raise OwnCodeError(
                     f"{self.name} computes other numbers when it is called again: it draws random numbers or "
                     "keeps something outside of the function, so that no run could be resumed"

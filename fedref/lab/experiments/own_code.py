@@ -4,8 +4,9 @@ What such code is given is read-only. In the first round each client is also run
 compared to the bit; what a step returns is looked at; an exception names file and line.
 """
 
+import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -187,11 +188,11 @@ def check_vector(shown: str, x: Any, d: int) -> None:
         raise OwnCodeError(f"{shown} {kind}, expected an array of {d} real numbers")
 
 
-def random_states() -> tuple[Any, ...]:
-    """Return the states of the random generators that a program shares."""
-    state: Any = np.random.get_state()  # noqa: NPY002
-    kind, numbers, *rest = state
-    return kind, numbers.tobytes(), rest, random.getstate()
+def random_states(scope: Mapping[str, object]) -> bytes:
+    """Return the states of the random generators that a program shares, and of those that a scope names."""
+    kinds = np.random.Generator | np.random.RandomState | random.Random
+    named = {name: x for name, x in scope.items() if isinstance(x, kinds)}
+    return pickle.dumps((np.random.get_state(), random.getstate(), named))  # noqa: NPY002
 
 
 def first_difference(together: Sequence[Any], alone: Sequence[Any], clients: Sequence[int]) -> str:

@@ -229,6 +229,16 @@ def made(body, before="", given="", last="yield w"):
     return scope["mine"]
 
 
+def closing_over(rng):
+    def mine(f, w, rounds):
+        for t, _ in enumerate(rounds):
+            w = w + (rng.normal() if t else 1)
+            yield w
+
+    mine.__module__, mine.__qualname__ = "own", "mine"
+    return mine
+
+
 READ_ONLY = "It writes into an array that it was given, which others read, too: write w = w - x"
 AGAIN = "own:mine computes other numbers when it is called again: it draws random numbers or keeps somethin"
 GLOBAL = "own:mine draws from a global random generator, which others change, too: expected one of its own"
@@ -244,8 +254,9 @@ FAULTS = {
     "the given w changed": (made("w -= 1"), READ_ONLY),
     "the rows changed": (made("clients[0].data.X[:] = 0"), READ_ONLY),
     "the run's own": (made("pass"), "own:mine yields the w that it was given, after round 1, which is the"),
-    "random, outside": (made("pass", last="yield w + RNG.normal(size=w.shape)"), AGAIN),
-    "random, unseeded": (made("w = w + r.normal()", "r = np.random.default_rng()"), AGAIN),
+    "random, outside": (made("w = w + (RNG.normal() if t else 1)"), GLOBAL),
+    "random, in a closure": (closing_over(np.random.default_rng(0)), GLOBAL),
+    "random, unseeded": (made("w = w + (r.normal() if t else 1)", "r = np.random.default_rng()"), AGAIN),
     "random, NumPy's": (made("w = w + (np.random.rand() if t else 1)"), GLOBAL),
     "random, Python's": (made("w = w + (random() if t else 1)"), GLOBAL),
     "keeps something": (made("SEEN.append(t)", last="yield w + len(SEEN)"), AGAIN),
