@@ -589,8 +589,10 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
         }
     else:
         ways = np.concatenate([v[None], _directions(w)[1:]])
-        derived = {"gradient": check_gradient(f, grad, w, ways, bound=bound),
-                   "hvp": check_hvp(f, grad, partial(model.hvp, D=D), w, ways, bound=bound)}  # fmt: skip
+        derived = {
+            "gradient": check_gradient(f, grad, w, ways, bound=bound),
+            "hvp": check_hvp(f, grad, partial(model.hvp, D=D), w, ways, bound=bound),
+        }
     return derived | {
         # where a loss is saturated, the terms of Hv cancel: half way to 0 it shows their size
         "symmetric": report(

@@ -158,7 +158,7 @@ def known_mistakes(call: str, algorithm: str) -> tuple[str, ...]:
 NOT_SHOWN = {"round", "sizes", "delta_mu", "delta_sigma", "length", "mean_old", "std_old", "peak"}
 
 
-def show(x: Any) -> str:
+def show(x: object) -> str:
     """Return a value as a Python literal, six digits a number."""
     if isinstance(x, tuple | list):
         return f"({', '.join(map(show, x))})"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedref.judge.adapter import INPUTS, RUNS, try_answer
-from fedref.judge.case import Case
+from fedref.judge.case import Case, Values
 from fedref.models.numerics import Array
 
 #: How the difference is said, and what answers.
@@ -41,7 +41,7 @@ def in_order(arrays: Mapping[str, Array], order: Array) -> dict[str, Array]:
     return {n: x[..., order] if x.shape[-1:] == order.shape else x for n, x in arrays.items()}
 
 
-def orders_of_parameters(model: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+def orders_of_parameters(model: Values) -> Iterator[tuple[str, Array]]:
     """Yield orders in which a backend may read parameters: gates exchanged, biases before weights."""
     places, end = [], 0
     for shape in model["shapes"]:
@@ -148,7 +148,7 @@ def other_values(case: Case) -> Iterator[tuple[str, Case]]:
     hyper = case.hyper
     floats = {name: x for name, x in hyper.items() if type(x) is float}
     for name, x in hyper.items():
-        options: list[tuple[str, Any]] = []
+        options: list[tuple[str, object]] = []
         if type(x) is bool:
             options = [(str(not x), not x)]
         elif type(x) is int and name != "B":

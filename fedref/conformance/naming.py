@@ -27,7 +27,7 @@ from fedref.conformance.variations import (
 )
 from fedref.judge import Case, errata, find_combination
 from fedref.judge.adapter import try_answer
-from fedref.judge.case import first_rounds
+from fedref.judge.case import Values, first_rounds
 from fedref.judge.compare import difference
 from fedref.judge.errata import MISTAKES
 from fedref.judge.evidence import SAME, describe
@@ -51,7 +51,7 @@ LEVELS = (
 #: What is said of a name that does not fit all.
 DOUBT = "other cases that fail do not fit it"
 #: Whether a wrong specification's answer to a case is the backend's, or the right one.
-Fits = Callable[[Mapping[str, Any], Case], bool]
+Fits = Callable[[Values, Case], bool]
 #: How evidence begins that is a name which fits smaller cases; what joins the names of two at once.
 PERHAPS, BOTH = "perhaps: ", ", together with "
 
@@ -185,12 +185,12 @@ def by_subject(cases: Sequence[Case]) -> dict[tuple[str, str], list[int]]:
     return groups
 
 
-def explains(outputs: Mapping[str, Any], case: Case, dtype: str, name: str) -> bool:
+def explains(outputs: Values, case: Case, dtype: str, name: str) -> bool:
     """Return whether the outputs are those of the specification with this mistake, and not the right ones."""
     return is_made(errata.answer(case, name), outputs, case, dtype)
 
 
-def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dtype: str) -> bool:
+def is_made(made: Values, outputs: Values, case: Case, dtype: str) -> bool:
     """Return whether the outputs are those that a wrong specification made, and not the right ones.
 
     Only what the specification has is compared; outputs that are right must be so in it.
@@ -203,7 +203,7 @@ def is_made(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dty
     return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
 
 
-def holds(made: Mapping[str, Any], case: Case, dtype: str) -> bool:
+def holds(made: Values, case: Case, dtype: str) -> bool:
     """Return whether a wrong specification's outputs are right in a case, all the same."""
     want = {name: x for name, x in case.outputs.items() if name in made}
     same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
@@ -300,7 +300,7 @@ class Search:
             for some in (failed, passed)
         )
 
-        def fits(made: Mapping[str, Any], case: Case) -> bool:
+        def fits(made: Values, case: Case) -> bool:
             return is_made(made, outputs[case.name], case, self.dtype)
 
         as_right = partial(holds, dtype=self.dtype)

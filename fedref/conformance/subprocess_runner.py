@@ -39,7 +39,7 @@ class SubprocessRunner:
     def __exit__(self, *_: object) -> None:
         self.kill(patience=5)
 
-    def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: object, timeout: float) -> Any:
         """Return function(*arguments), or raise what it raises.
 
         Raises TimeoutError after `timeout` seconds, ChildProcessError if the child dies.

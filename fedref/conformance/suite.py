@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.boundary.errors import ConfigError, user_line
 from fedref.conformance.backends import load_backend
@@ -29,14 +30,14 @@ from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.draws import serialise
 from fedref.judge import compare, verdicts
 from fedref.judge.adapter import try_answer
-from fedref.judge.case import Case, flatten
+from fedref.judge.case import Case, Values, flatten
 from fedref.judge.compare import NoNumbers, difference, is_clear, type_name
 from fedref.judge.verdicts import FAILED, NOT_OFFERED, PASSED, Answer, Graded, Result, grade
 
 # ---- calling a backend -------------------------------------------------------------------------
 
 
-def offers(backend: Any, call: str) -> bool:
+def offers(backend: object, call: str) -> bool:
     """Return whether a backend has a call."""
     try:
         return isinstance(backend, Tensors) or callable(getattr(backend, call, None))
@@ -44,7 +45,7 @@ def offers(backend: Any, call: str) -> bool:
         return False
 
 
-def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
+def call_backend(backend: object, case: Case, given: Values) -> dict[str, Any]:
     """Return a backend's outputs, flat. Raises what the backend raises."""
     f = getattr(backend, case.call)
     first = (case.algorithm, case.model, case.hyper) if case.algorithm else (case.model,)
@@ -60,7 +61,7 @@ def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str
     return out
 
 
-def name_outputs(result: Any, case: Case) -> dict[str, Any]:
+def name_outputs(result: object, case: Case) -> dict[str, Any]:
     """Return outputs by name; a lone array stands for the one output that is required."""
     if isinstance(result, Mapping):
         return flatten(result)
@@ -77,7 +78,7 @@ class OpenStream(io.StringIO):
         pass
 
 
-def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
+def call_safely(backend: object, case: Case, dtype: DTypeLike = np.float64) -> Answer:
     """Return a backend's answer to a case, even if it raises, prints or changes its inputs.
 
     A call is not offered if there is no such function, or if it raises NotImplementedError.
@@ -137,7 +138,7 @@ def as_plain(x: Any) -> Any:
     return x.real if whole or isinstance(x, float) else NoNumbers(type_name(x))
 
 
-def settings_and_bytes(case: Case, given: Mapping[str, Any]) -> Any:
+def settings_and_bytes(case: Case, given: Values) -> Any:
     """Return a case's settings and its inputs' bytes: equal before and after if a backend changed neither."""
     inputs = [
         (name, x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else (name, type(x))
@@ -249,7 +250,7 @@ def not_asked(case: Case) -> Result:
     return Result(case.name, case.tag, verdicts.NOT_ASKED)
 
 
-def run(backend: Any, cases: Iterable[Case], dtype: str = "float64") -> Iterator[Result]:
+def run(backend: object, cases: Iterable[Case], dtype: str = "float64") -> Iterator[Result]:
     """Yield the verdicts on a backend in this process, without names."""
     return grade_all(InProcess(backend), cases, dtype)
 
@@ -257,7 +258,7 @@ def run(backend: Any, cases: Iterable[Case], dtype: str = "float64") -> Iterator
 class InProcess(NamedTuple):
     """A backend in this process, with what a `BackendProcess` asks of it in another."""
 
-    backend: Any
+    backend: object
     is_lost: bool = False
 
     def offers(self, call: str) -> bool:
@@ -275,7 +276,7 @@ IMPORT = 120.0
 import_backend = cache(load_backend)
 
 
-def ask_backend(name: str, method: str, *about: Any) -> Any:
+def ask_backend(name: str, method: str, *about: object) -> Any:
     """Return what the backend of that name answers. It runs in the child: a backend cannot be pickled.
 
     Nor can an error of a backend's own class: the parent could unpickle it only with the backend's code.
@@ -298,7 +299,7 @@ class BackendProcess(SubprocessRunner):
         super().__init__()
         self.name, self.timeout, self.begun, self.is_lost = name, timeout, False, False
 
-    def ask(self, method: str, *about: Any) -> Any:
+    def ask(self, method: str, *about: object) -> Any:
         """Return the child's answer, after at most `timeout` seconds; import the backend first."""
         if self.process is None:
             try:

@@ -64,11 +64,11 @@ class Trials:
         return self.efforts[key]
 
 
-def count_calls(work: Callable[[], Any]) -> int:
+def count_calls(work: Callable[[], object]) -> int:
     """Return how many functions are called during `work()`."""
     n = 0
 
-    def count(frame: Any, event: str, _: Any) -> None:
+    def count(frame: object, event: str, _: object) -> None:
         nonlocal n
         n += event in ("call", "c_call")
 
@@ -76,7 +76,7 @@ def count_calls(work: Callable[[], Any]) -> int:
     return n
 
 
-def profile(work: Callable[[], Any], note: Callable[..., Any]) -> None:
+def profile(work: Callable[[], object], note: Callable[..., Any]) -> None:
     """Run `work()`; note(frame, event, ...) is told of each call."""
     outer = sys.getprofile()
     sys.setprofile(note)
@@ -90,7 +90,7 @@ class SearchEnded(Exception):
     """A search that was ended, and why."""
 
 
-def search_apart(search: Callable[..., Any], *about: Any, **options: Any) -> Any:
+def search_apart(search: Callable[..., Any], *about: object, **options: object) -> Any:
     """Return search(*about, begin=(ended, journal), **options), run in a process of its own.
 
     Raises SearchEnded where a clock ends it, or too many wrong lines run without end.
@@ -110,7 +110,7 @@ def search_apart(search: Callable[..., Any], *about: Any, **options: Any) -> Any
 
 
 def bounded(
-    search: Callable[..., Any], about: Any, options: Mapping[str, Any],
+    search: Callable[..., Any], about: Sequence[object], options: Mapping[str, object],
     begin: tuple[Sequence[str], str],
 ) -> Any:  # fmt: skip
     """Run a search in the child, where all that it tries is bounded."""

@@ -27,7 +27,7 @@ from fedref import spec
 from fedref.conformance.trials import Trials
 from fedref.judge import adapter, errata
 from fedref.judge.adapter import try_answer
-from fedref.judge.case import Case
+from fedref.judge.case import Case, Values
 from fedref.judge.halves import NAMES, cut
 from fedref.models.numerics import Array
 
@@ -53,7 +53,7 @@ WILD = {*"ABCDEG", "it"}
 
 
 #: Whether an answer to a case is what it should be; the case.
-Test = tuple[Callable[[Mapping[str, Any], Case], bool], Case]
+Test = tuple[Callable[[Values, Case], bool], Case]
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ class Variation:
                 return try_answer(case, error=Exception)
 
     def solved(
-        self, case: Case, outputs: Mapping[str, Any], trials: Trials, entries: int
+        self, case: Case, outputs: Values, trials: Trials, entries: int
     ) -> Iterator["Variation"]:
         """Yield the variation with each number for which it may give these outputs.
 
@@ -212,7 +212,7 @@ def say(x: float) -> str:
     return str(q) if abs(x - q) < 1e-9 and f"{x:.6g}" != f"{x:.3g}" else f"{x:.6g}"
 
 
-def gap(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case) -> Array:
+def gap(made: Values, outputs: Values, case: Case) -> Array:
     """Return what an answer's numbers are above the outputs, relative to what is right, or [nan]."""
     wants = {n: x for n, x in case.outputs.items() if x.dtype.kind == "f" and n in outputs}
     if any(n not in made or np.shape(made[n]) != np.shape(outputs[n]) for n in wants):
@@ -270,7 +270,7 @@ def helpers(case: Case) -> dict[str, Any]:
 
 
 def find_variation(
-    failed: Sequence[Case], tests: Sequence[Test], outputs: Mapping[str, Mapping[str, Any]],
+    failed: Sequence[Case], tests: Sequence[Test], outputs: Mapping[str, Values],
     variations: Iterable[Variation], trials: Trials, end: float,
 ) -> Variation | None:  # fmt: skip
     """Return the first variation that is a backend, or None.
@@ -288,7 +288,7 @@ def find_variation(
     return None
 
 
-def count_wrong(case: Case, outputs: Mapping[str, Any]) -> int:
+def count_wrong(case: Case, outputs: Values) -> int:
     """Return how many numbers of a case are wrong."""
     return int(np.sum(np.abs(gap(case.outputs, outputs, case)) > case.tolerance["float64"]))
 
@@ -440,7 +440,7 @@ def matches(form: Any, node: Any, found: dict[str, Any]) -> bool:
     )
 
 
-def put(form: Any, found: Mapping[str, Any]) -> Any:
+def put(form: Any, found: Values) -> Any:
     """Return a form with what wild names are in their place."""
     if isinstance(form, ast.Name):
         return found.get(form.id, form)
@@ -513,9 +513,7 @@ def vary_by_client(node: Any, parent: Any, function: Function) -> Change:
     yield from apply_rows(node, parent, function, "varying")
 
 
-def change_names(
-    kinds: Mapping[str, Mapping[str, Any]], node: Any, parent: Any, function: Function
-) -> Change:
+def change_names(kinds: Mapping[str, Values], node: Any, parent: Any, function: Function) -> Change:
     """Yield the other variables of a function in the place of one, of its kind, and its gradients."""
     if not isinstance(node, ast.Name) or set_by(node) or node.id not in function.names:
         return

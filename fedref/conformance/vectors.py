@@ -3,7 +3,7 @@
 import io
 import json
 from ast import literal_eval
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import fedref
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.judge import Case as Case
+from fedref.judge.case import Values
 from fedref.models.numerics import Array
 
 VERSION = 4
@@ -55,7 +56,7 @@ def read(where: Path | None = None) -> list[Case]:
     return [_read_case(where, entry, names) for entry in index["cases"]]
 
 
-def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> Case:
+def _read_case(where: Path, entry: Values, names: Sequence[str]) -> Case:
     path = where / entry["file"]
     data = path.read_bytes()
     if sha256(data).hexdigest() != entry["sha256"]:

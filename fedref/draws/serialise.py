@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.algorithm import AnyAlgorithm, ClientResult, Participant
 from fedref.algorithms import apfl, fedmeta
-from fedref.judge.case import name_leaf
+from fedref.judge.case import Values, name_leaf
 from fedref.models import BinaryLogistic, tree
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -16,9 +17,9 @@ from fedref.models.numerics import Array
 # ---- batches --------------------------------------------------------------------------------
 
 
-def build_batch(D: Mapping[str, Array] | None) -> Batch | None:
+def build_batch(D: Mapping[str, Array]) -> Batch:
     """Return {"X", "y"[, "s"]} as a Batch."""
-    return None if D is None else Batch(D["X"], D["y"], D.get("s"))
+    return Batch(D["X"], D["y"], D.get("s"))
 
 
 # ---- states and uploads ------------------------------------------------------------------------
@@ -36,7 +37,7 @@ def template_of(it: AnyAlgorithm) -> ClientResult:
     return result
 
 
-def dtype_of(server: Mapping[str, Any]) -> Any:
+def dtype_of(server: Values) -> Any:
     """Return the dtype that is computed in: the first leaf's (a text's X holds codes)."""
     return np.asarray(next(iter(server.values()))).dtype
 
@@ -47,7 +48,7 @@ def initial_server(algorithm: AnyAlgorithm, model: Model, w: Array) -> Any:
     return server._replace(F=np.zeros_like(w)) if isinstance(server, apfl.ServerState) else server
 
 
-def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
+def dump_state(state: object, dtype: DTypeLike) -> dict[str, Array]:
     """Return a state's leaves by name, arrays of numbers in dtype: Adam's m of θ is "m_theta"."""
 
     def convert(x: Any) -> Array:
@@ -58,7 +59,7 @@ def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
     return {name_leaf(path): convert(x) for path, x in tree.flatten(state).items()}
 
 
-def required_state(algorithm: str, start: Iterable[str], hyper: Mapping[str, Any]) -> list[str]:
+def required_state(algorithm: str, start: Iterable[str], hyper: Values) -> list[str]:
     """Return which fields of the server's state a backend must return after a round; `start` : all."""
     names = list(start)
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else names[:1]
@@ -83,7 +84,7 @@ def load_client_state(algorithm: AnyAlgorithm, values: Mapping[str, Array] | Non
     return tree.unflatten(form, {k: _leaf(x) for k, x in values.items()})
 
 
-def dump_upload(algorithm: AnyAlgorithm, sent: Any) -> dict[str, Array]:
+def dump_upload(algorithm: AnyAlgorithm, sent: object) -> dict[str, Array]:
     """Return what a client (or a stack of them) sends, by name."""
     gradient = "g_" if isinstance(algorithm, fedmeta.MAML) else ""
     return {f"{gradient}{name}": x for name, x in tree.flatten(sent).items()}
@@ -100,7 +101,7 @@ def _leaf(x: Any) -> Any:
     return x if np.ndim(x) else np.asarray(x).item()
 
 
-def _with_window(state: Any, convert: Callable[[Any], Any]) -> Any:
+def _with_window(state: Any, convert: Callable[[Array], object]) -> Any:
     """Return APFL's state with its detector's window converted; other states unchanged."""
     if not isinstance(state, apfl.ServerState):
         return state

@@ -117,7 +117,7 @@ FAMILIES: Mapping[str, Sequence[Model]] = {
 }  # fmt: skip
 
 
-def draw_model(source: RandomSource, *families: str) -> Any:
+def draw_model(source: RandomSource, *families: str) -> Model:
     """Draw a model of these families (default: all), of 1 to 3 features, with and without L2."""
     return source.choose(FAMILIES[source.choose(families or [*FAMILIES])])
 
@@ -171,7 +171,7 @@ def draw_hyperparameters(source: RandomSource, cls: type[AnyAlgorithm]) -> Input
     return {f.name: source.choose(options_of(known[f.name], f.default)) for f in some}
 
 
-def options_of(entry: Entry, default: Any) -> Sequence[Any]:
+def options_of(entry: Entry, default: object) -> Sequence[object]:
     """Return the values of a hyperparameter that are drawn."""
     if entry.kind is bool:
         return BOTH
@@ -241,7 +241,7 @@ class Trace(NamedTuple):
     """
 
     algorithm: AnyAlgorithm
-    model: Any
+    model: Model
     w: Array
     X: Array
     y: Array
@@ -331,7 +331,7 @@ def draw_offered(source: RandomSource, name: str, call: str) -> Any:
     return draw_algorithm(source, kind, **fixed)
 
 
-def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, Any]) -> Inputs:
+def hyper_of_meta_gradient(variant: str, hyper: Mapping[str, object]) -> Inputs:
     """Return those of an algorithm's hyperparameters that a case of its meta-gradient has."""
     names = ["alpha", "beta" if variant.startswith("per-fedavg") else "inner_steps"]
     names += ["delta"] if variant == "per-fedavg-hf" else []

@@ -5,7 +5,7 @@ the cases' names and calls the specification. A known mistake may be an edit of 
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from inspect import signature
 from itertools import repeat
@@ -18,7 +18,11 @@ from fedref import spec
 from fedref.judge.case import Case, Values, build_model, flatten
 from fedref.judge.halves import Round, cut
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
+from fedref.models.base import Model
 from fedref.models.numerics import Array
+
+#: Hyperparameters, and what `settings` adds.
+Hyper = SimpleNamespace
 
 
 def answer(case: Case, arguments: Values | None = None) -> dict[str, Any]:
@@ -63,7 +67,7 @@ class WeightedRisk(spec.Risk):
         f = partial(spec.Risk.__call__, self)
         if not isinstance(D, WeightedBatch):
             return f(w, D)
-        each: Any = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
+        each = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
         real = D.s[D.s != 0]
         return spec.average(real / real.sum(), each) if each else f(w, spec.Batch(*D).rows([]))
 
@@ -77,7 +81,7 @@ def batch(D: Values) -> spec.Batch:
     return weighted
 
 
-def risk_of(model: Any) -> spec.Risk:
+def risk_of(model: Model) -> spec.Risk:
     """Return f(w; D) of a model."""
     loss = spec.cross_entropy
     if isinstance(model, BinaryLogistic):
@@ -87,7 +91,7 @@ def risk_of(model: Any) -> spec.Risk:
     return WeightedRisk(scores(model), loss, model.labels, model.l2)
 
 
-def mean_pool(z: Any) -> Any:
+def mean_pool(z: Array) -> Array:
     return z.sum(0) / len(z)
 
 
@@ -112,24 +116,24 @@ def scores(model: Any, phi: Any = None, pool: Any = None) -> Callable[[Array, Ar
 # ---- derivatives and meta-gradients --------------------------------------------------------------
 
 
-def loss(_: str, f: spec.Risk, h: Any, w: Array, D: Values) -> Values:
+def loss(_: str, f: spec.Risk, h: Hyper, w: Array, D: Values) -> Values:
     return {"f": f(w, batch(D))}
 
 
-def grad(_: str, f: spec.Risk, h: Any, w: Array, D: Values) -> Values:
+def grad(_: str, f: spec.Risk, h: Hyper, w: Array, D: Values) -> Values:
     return {"g": f.grad(w, batch(D))}
 
 
-def hvp(_: str, f: spec.Risk, h: Any, w: Array, v: Array, D: Values) -> Values:
+def hvp(_: str, f: spec.Risk, h: Hyper, w: Array, v: Array, D: Values) -> Values:
     return {"Hv": f.hvp(w, v, batch(D))}
 
 
-def dissimilarity(_: str, f: spec.Risk, h: Any, w: Array, clients: Any) -> Values:
+def dissimilarity(_: str, f: spec.Risk, h: Hyper, w: Array, clients: Any) -> Values:
     B, variance = spec.dissimilarity(f, w, [batch(D) for D in clients.values()])
     return {"B": B, "variance": variance}
 
 
-def meta_gradient(variant: str, f: spec.Risk, h: Any, **inputs: Any) -> Values:
+def meta_gradient(variant: str, f: spec.Risk, h: Hyper, **inputs: Any) -> Values:
     names, gradient = VARIANTS[variant]
     values = gradient(f, h, **{name: to_batches(x) for name, x in inputs.items()})
     return dict(zip(names.split(), values)) if " " in names else {names: values}
@@ -166,7 +170,7 @@ INPUTS = {name: tuple(signature(f).parameters)[2:] for name, (_, f) in VARIANTS.
 
 # ---- rounds --------------------------------------------------------------------------------------
 
-Run = Callable[[spec.Risk, Array, Iterator[Any], Any], Iterator[Any]]
+Run = Callable[[spec.Risk, Array, Iterator[Any], Hyper], Iterator[Any]]
 #: Algorithm → its generator, and what that yields by the names of cases: fields of the server's state;
 #: after "clients" those that each client keeps; after "measured" one number for each client.
 #: h : the hyperparameters and what `settings` adds.
@@ -213,7 +217,7 @@ RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
 BY_SAMPLES = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
 
 
-def with_learned(h: Any, server: Values) -> Any:
+def with_learned(h: Hyper, server: Values) -> Hyper:
     """Return h with what the server has adapted or learned since: FedProx's μ, Meta-SGD's α."""
     known = {name: server[name] for name in ("mu", "alpha") if name in server}
     known = {
@@ -222,7 +226,7 @@ def with_learned(h: Any, server: Values) -> Any:
     return SimpleNamespace(**vars(h) | known)
 
 
-def settings(algorithm: str, h: Any, N: int, losses: Iterator[float]) -> Any:
+def settings(algorithm: str, h: Hyper, N: int, losses: Iterator[float]) -> Hyper:
     """Return h with what a generator needs besides. losses : the training loss after each round."""
     if algorithm in BY_SAMPLES and h.weighting != "samples":
         raise NotImplementedError(f"{algorithm} with weighting {h.weighting!r}")
@@ -233,7 +237,7 @@ def settings(algorithm: str, h: Any, N: int, losses: Iterator[float]) -> Any:
     )  # fmt: skip
 
 
-def estimate(algorithm: str, h: Any) -> Any:
+def estimate(algorithm: str, h: Hyper) -> Callable[..., Array] | None:
     """Return the meta-gradient of a local step, for those algorithms that are given one."""
     match algorithm:
         case "per-fedavg" if h.inner_steps > 1:
@@ -280,7 +284,9 @@ def kept_sums(states: Iterator[Any]) -> Iterator[Any]:
         yield w, u, v, t + 1, dict(kept)
 
 
-def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, plans: Any) -> Values:
+def rounds(
+    algorithm: str, f: spec.Risk, h: Hyper, state: Values, data: Values, plans: Sequence[Values]
+) -> Values:
     """Return the states after each round; a round in which nobody takes part changes nothing.
 
     state : that before round 0.
@@ -366,7 +372,7 @@ def cut_boxes(half: str) -> Any:
 
 
 def run_half(
-    half: str, algorithm: str, f: spec.Risk, h: Any, server: Values, clients: list[Any], kept: Any
+    half: str, algorithm: str, f: spec.Risk, h: Hyper, server: Values, clients: list[Any], kept: Any
 ) -> Any:
     """Return what half of a round yields. kept : what client 0 kept, by the names of cases."""
     one = Round(clients)
@@ -380,7 +386,7 @@ def run_half(
     return next(run(f, x, iter([one]), h))
 
 
-def state_before(algorithm: str, server: Values, kept: Any) -> dict[str, Any]:
+def state_before(algorithm: str, server: Values, kept: Values | None) -> dict[str, Any]:
     """Return a round's state by the names of its box: more than that has, at times."""
     state = {name: server[name] for name in ("c", "h", "m", "v", "F", "falls") if name in server}
     if algorithm.startswith("fedmeta"):
@@ -403,7 +409,8 @@ def state_before(algorithm: str, server: Values, kept: Any) -> dict[str, Any]:
 
 
 def client(
-    algorithm: str, f: spec.Risk, h: Any, server: Values, data: Values, rows: Values, client: Any = None,
+    algorithm: str, f: spec.Risk, h: Hyper, server: Values, data: Values, rows: Values,
+    client: Values | None = None,
 ) -> Values:  # fmt: skip
     """Return what a client sends and keeps after a round: its half of the algorithm's box."""
     data_k, S, n = batch(data), len(next(iter(rows.values()))), len(data["y"])
@@ -434,8 +441,8 @@ def named(fields: str, value: Any) -> dict[str, Any]:
 
 
 def aggregate(
-    algorithm: str, f: spec.Risk, h: Any, server: Values, uploads: Values, n: Array, counts: Array,
-    N: Any = None,
+    algorithm: str, f: spec.Risk, h: Hyper, server: Values, uploads: Values, n: Array, counts: Array,
+    N: int | None = None,
 ) -> Values:  # fmt: skip
     """Return the server's state after a round of these uploads: its half of the algorithm's box."""
     h = settings(
@@ -466,11 +473,11 @@ def aggregate(
 def evaluate(
     algorithm: str,
     f: spec.Risk,
-    h: Any,
+    h: Hyper,
     server: Values,
-    tests: Any,
-    client: Any = None,
-    D: Any = None,
+    tests: Sequence[Values],
+    client: Values | None = None,
+    D: Values | None = None,
 ) -> Values:
     """Return the model that one client tests with, and its mean loss on each test batch."""
     w = personal(algorithm, f, h, server, client or {}, batch(D) if D else None)
@@ -478,7 +485,7 @@ def evaluate(
 
 
 def personal(
-    algorithm: str, f: spec.Risk, h: Any, server: Values, client: Values, D: spec.Batch | None
+    algorithm: str, f: spec.Risk, h: Hyper, server: Values, client: Values, D: spec.Batch | None
 ) -> Array:
     """Return the model that one client tests with; `client` : what it kept, D : what it adapts to."""
     w: Array = next(iter(server.values()))

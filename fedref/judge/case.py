@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.models import MODELS
 from fedref.models.base import Model
@@ -48,16 +49,16 @@ class Case(NamedTuple):
     catches: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     convention: bool = False
-    part: tuple[Any, ...] = ()
+    part: tuple[str | int, ...] = ()
     quick: bool = False
 
-    def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
+    def arguments(self, dtype: DTypeLike = np.float64) -> dict[str, Any]:
         """Return fresh inputs, nested, floats in dtype."""
         return nest({name: cast(x, dtype) for name, x in self.inputs.items()})
 
 
 def make_case(
-    call: str, model: Any, inputs: Values, algorithm: str = "", hyper: Values | None = None
+    call: str, model: Model, inputs: Values, algorithm: str = "", hyper: Values | None = None
 ) -> Case:
     """Return a case without a name and outputs. inputs : nested, as a backend gets them.
 
@@ -70,7 +71,7 @@ def make_case(
     return Case("", "", "", call, algorithm, describe_model(model), dict(hyper or {}), flat)
 
 
-def cast(x: Array, dtype: Any) -> Array:
+def cast(x: Array, dtype: DTypeLike) -> Array:
     """Return a copy: floats in dtype, all else unchanged."""
     return x.astype(dtype) if x.dtype.kind == "f" else x.copy()
 
@@ -98,7 +99,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     return {"family": family, **fields, "d": model.d, "shapes": shapes}
 
 
-def build_model(spec: Values) -> Any:
+def build_model(spec: Values) -> Model:
     """Return the model that `describe_model` described."""
     fields = {k: v for k, v in spec.items() if k not in ("family", "d", "shapes")}
     return MODELS[spec["family"]](**fields)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-from fedref.judge.case import Case
+from fedref.judge.case import Case, Values
 from fedref.models.numerics import Array
 
 #: A number between 0 and the first is rounding alone, a derivative below the second has lost digits (as
@@ -23,7 +24,7 @@ STEP, KINK = 1e-9, 1e4
 ULPS = 1e4
 
 
-def difference(got: Any, want: Any, scale: float = 0.0, least: float = 0.0) -> float:
+def difference(got: ArrayLike, want: ArrayLike, scale: float = 0.0, least: float = 0.0) -> float:
     """Return max |got − want| / max |want|, inf where shapes differ; True counts as 1.
 
     scale : that of the terms, if it is larger. Where neither is above `least` the difference is absolute.
@@ -39,23 +40,24 @@ def difference(got: Any, want: Any, scale: float = 0.0, least: float = 0.0) -> f
 # ---- how far right answers may lie apart ---------------------------------------------------------
 
 
-def is_clear(*outputs: Any, least: float = ROUNDING) -> bool:
+def is_clear(*outputs: ArrayLike, least: float = ROUNDING) -> bool:
     """Return whether each array is 0, or neither too small to compare nor diverged."""
     sizes = [np.max(np.abs(x), initial=0.0) for x in outputs]
     return all(size == 0 or least < size < DIVERGED for size in sizes)
 
 
 def measure_condition(
-    f: Callable[[dict[str, Array]], Mapping[str, Any]], inputs: Mapping[str, Array],
-    outputs: Mapping[str, Any],
-) -> float:  # fmt: skip
+    f: Callable[[dict[str, Array]], Values], inputs: Mapping[str, Array], outputs: Values
+) -> float:
     """Return how many times as much as its inputs f's outputs move, the larger of two ways: 1 or more.
 
     inputs : those that are moved, both up and down. outputs : f(inputs), of which the floats count. The
     result is `KINK` or more close to a kink, and where f lacks an output nearby.
     """
-    ways = {n: STEP * np.cos(i + np.arange(x.size)).reshape(x.shape)
-            for i, (n, x) in enumerate(inputs.items())}  # fmt: skip
+    ways = {
+        n: STEP * np.cos(i + np.arange(x.size)).reshape(x.shape)
+        for i, (n, x) in enumerate(inputs.items())
+    }
     floats, condition = [n for n, x in outputs.items() if np.asarray(x).dtype.kind == "f"], 1.0
     for sign in (1, -1):
         with np.errstate(all="ignore"):
@@ -84,7 +86,7 @@ class NoNumbers(NamedTuple):
     what: str
 
 
-def type_name(x: Any) -> str:
+def type_name(x: object) -> str:
     """Return the name of x's type with its article."""
     if isinstance(x, NoNumbers):
         return x.what
@@ -92,7 +94,7 @@ def type_name(x: Any) -> str:
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
-def form_error(x: Any, want: Array, dtype: Any) -> str:
+def form_error(x: Any, want: Array, dtype: DTypeLike) -> str:
     """Return what is wrong with an output's type, shape or values, or ""."""
     if isinstance(x, bool | int | float) and want.ndim == 0:
         return "" if np.isfinite(x) else f"is {x}"
@@ -107,7 +109,7 @@ def form_error(x: Any, want: Array, dtype: Any) -> str:
     return "" if np.all(np.isfinite(x)) else "holds NaN or infinity"
 
 
-def dtype_error(x: Any, want: Array, dtype: Any) -> str:
+def dtype_error(x: Any, want: Array, dtype: DTypeLike) -> str:
     """Return what is wrong with the dtype of an array of numbers, or ""."""
     if np.ndim(x) and want.dtype.kind == "f" and x.dtype != dtype:
         return f"is {x.dtype}, expected {np.dtype(dtype)}"
@@ -122,7 +124,7 @@ class Mismatch(NamedTuple):
     reason: str
 
 
-def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
+def compare(outputs: Values, case: Case, dtype: DTypeLike = np.float64) -> Mismatch | None:
     """Return the first difference, in the order in which the outputs arise, or None.
 
     The dtype of an output that is not required is free (`dtype_remarks`).
@@ -145,12 +147,8 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
     return None
 
 
-def dtype_remarks(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
+def dtype_remarks(outputs: Values, case: Case, dtype: DTypeLike) -> tuple[str, ...]:
     """Return a remark for each optional output, whatever its round, that has another dtype."""
-    wrong = {
-        f"{name.lstrip('0123456789.')} {error}"
-        for name, want in case.outputs.items()
-        if name in outputs and name not in case.required
-        and (error := dtype_error(outputs[name], want, dtype))
-    }  # fmt: skip
-    return tuple(sorted(wrong))
+    optional = (n for n in case.outputs if n in outputs and n not in case.required)
+    wrong = {n: dtype_error(outputs[n], case.outputs[n], dtype) for n in optional}
+    return tuple(sorted({f"{n.lstrip('0123456789.')} {x}" for n, x in wrong.items() if x}))

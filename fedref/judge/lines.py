@@ -2,13 +2,14 @@
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import spec
+from fedref.judge.case import Values
 
 
 class Line(NamedTuple):
@@ -22,7 +23,7 @@ class Line(NamedTuple):
     number: int
     text: str
     comment: str
-    values: Mapping[str, Any]
+    values: Values
 
 
 #: The lines of the algorithms: models, their derivatives and who takes part are not traced.
@@ -33,7 +34,7 @@ TRACED = range(spec.fedavg.__code__.co_firstlineno, spec.unpack.__code__.co_firs
 DERIVATIVES = spec.Risk.grad.__code__, spec.Risk.hvp.__code__, spec.gradient.__code__
 
 
-def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
+def trace(work: Callable[[], object], derivatives: bool = False) -> list[Line]:
     """Return the lines of the specification's algorithms that run during `work()`, in their order.
 
     Those that set no array and no number are left out; so is what runs in order to differentiate.
@@ -46,12 +47,12 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     """
     lines = list[Line]()
 
-    def note(frame: FrameType, number: int, values: Mapping[str, Any]) -> None:
+    def note(frame: FrameType, number: int, values: Values) -> None:
         text, _, comment = linecache.getline(spec.__file__, number).strip().partition("  # ")
         if values:
             lines.append(Line(frame.f_code.co_qualname, number, text, comment, values))
 
-    def enter(frame: FrameType, event: str, _: Any) -> Any:
+    def enter(frame: FrameType, event: str, _: object) -> Any:
         code, before, last = frame.f_code, dict(frame.f_locals), frame.f_lineno
         in_spec = code.co_filename == spec.__file__ and code.co_firstlineno in TRACED
         asked_by = frame.f_back.f_code if frame.f_back else code
@@ -59,7 +60,7 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
         if not in_spec or code.co_name[0] == "<" or any(map(differentiates, before.values())):
             return None
 
-        def step(frame: FrameType, event: str, result: Any) -> Any:
+        def step(frame: FrameType, event: str, result: object) -> Any:
             nonlocal before, last
             if event == "line" and frame.f_lineno == last:
                 return step  # from Python 3.12 on a comprehension's turns, whose names are the function's
@@ -88,12 +89,12 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     return lines
 
 
-def differentiates(x: Any) -> bool:
+def differentiates(x: object) -> bool:
     """Return whether x is a dual number, or an array with a complex step."""
     return isinstance(x, spec.Dual) or (isinstance(x, np.ndarray) and x.dtype.kind == "c")
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Return whether x is a real number or array, or a sequence of them."""
     if isinstance(x, tuple | list) and not isinstance(x, spec.Client | spec.Risk | spec.Batch):
         return all(map(is_number, x)) and len(x) > 0

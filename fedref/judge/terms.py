@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedref import spec
 from fedref.judge.lines import TRACED
 from fedref.models.numerics import Array
+
+Value = TypeVar("Value")
 
 #: The largest rest of an answer, relatively, and of a coefficient that is a fraction.
 EXACT, SIMPLE = 1e-9, 1e-7
@@ -65,9 +67,9 @@ def is_sum(term: str) -> bool:
 
 
 def find_combination(
-    works: Sequence[Callable[[], Any]],
-    wrong: Sequence[Any],
-    right: Sequence[Any],
+    works: Sequence[Callable[[], object]],
+    wrong: Sequence[Array],
+    right: Sequence[Array],
     known: Sequence[Mapping[str, float]] = (),
 ) -> Combination | None:
     """Return the combination that the wrong answers are, the same in at least two situations, or None.
@@ -89,9 +91,9 @@ def find_combination(
 
 
 def combine(
-    wrong: Sequence[Any],
-    right: Sequence[Any],
-    terms: Mapping[str, Sequence[Any]],
+    wrong: Sequence[Array],
+    right: Sequence[Array],
+    terms: Mapping[str, Sequence[Array]],
     numbers: Mapping[str, Sequence[float]],
 ) -> Combination | None:
     """Return the combination that the wrong answers are, of terms and numbers given for each situation."""
@@ -100,7 +102,7 @@ def combine(
     constants, factors = factors_of(numbers)
     factors[""] = np.ones(len(wrong))
 
-    def scale(factor: str, term: str) -> list[Any]:
+    def scale(factor: str, term: str) -> list[Array]:
         return [c * x for c, x in zip(factors[factor], terms[term])]
 
     plain = independent_terms({term: column(xs, ENTRIES) for term, xs in terms.items()})
@@ -120,7 +122,7 @@ def combine(
     return None
 
 
-def column_of(sizes: Sequence[float], xs: Sequence[Any], entries: int = 10**9) -> Array:
+def column_of(sizes: Sequence[float], xs: Sequence[Array], entries: int = 10**9) -> Array:
     """Return the situations one after another, each divided by the size of its answer."""
     parts = [np.ravel(x) / size for x, size in zip(xs, sizes)]
     return np.concatenate([x[:: -(-x.size // entries)] for x in parts])
@@ -226,7 +228,7 @@ def line_of(parts: Mapping[str, str], terms: Mapping[str, Sequence[Array]]) -> d
 
 
 def record(
-    work: Callable[[], Any], shape: tuple[int, ...]
+    work: Callable[[], object], shape: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Return the expressions of this shape that run in `work()`, by their text, and the numbers.
 
@@ -260,7 +262,7 @@ def record(
     return terms | {text: x for text, x in sums.items() if np.shape(x) == shape}, numbers
 
 
-def differ(xs: Sequence[Any]) -> bool:
+def differ(xs: Sequence[Array]) -> bool:
     return any(not np.array_equal(x, xs[0]) for x in xs)
 
 
@@ -315,7 +317,7 @@ def addends() -> frozenset[str]:
     return frozenset(term for line in sums() for term in line)
 
 
-def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def shared(records: Sequence[Mapping[str, Value]]) -> dict[str, list[Value]]:
     """Return the values in all situations of what each of them has."""
     first, *rest = records
     return {

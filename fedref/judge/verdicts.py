@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.judge import compare, errata
 from fedref.judge.adapter import try_answer
-from fedref.judge.case import Case
+from fedref.judge.case import Case, Values
 from fedref.models.numerics import Array
 
 PASSED, FAILED, NOT_OFFERED, NOT_ASKED = "passed", "failed", "not offered", "not asked"
@@ -23,7 +24,7 @@ class Answer(NamedTuple):
     has the call, for this case.
     """
 
-    outputs: Mapping[str, Any] | None = None
+    outputs: Values | None = None
     error: str = ""
     remarks: tuple[str, ...] = ()
     offered: bool = True
@@ -57,7 +58,7 @@ class Graded(NamedTuple):
     result: Result
 
 
-def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
+def grade(answer: Answer, case: Case, dtype: DTypeLike = np.float64) -> Result:
     """Return the verdict on a backend's answer to one case."""
     result = Result(case.name, case.tag, FAILED, remarks=answer.remarks)
     if not answer.offered:
@@ -126,7 +127,7 @@ LIBRARIES = (
 )
 
 
-def convention_remarks(case: Case, outputs: Mapping[str, Any]) -> tuple[str, ...]:
+def convention_remarks(case: Case, outputs: Values) -> tuple[str, ...]:
     """Return what to say of a derivative that differs at a kink; of rounds nothing is stated."""
     kinds = [case.model.get(name) for name in ("family", "activation", "pool")]
     words = [CONVENTIONS[x] for x in kinds if x in CONVENTIONS and case.call in DERIVATIVES]
@@ -135,7 +136,7 @@ def convention_remarks(case: Case, outputs: Mapping[str, Any]) -> tuple[str, ...
     return tuple(f"{case.call} {AT_KINK}: here {word}{yours}" for word in words)
 
 
-def library_of(case: Case, outputs: Mapping[str, Any]) -> str:
+def library_of(case: Case, outputs: Values) -> str:
     """Return the functions of torch and JAX that have the slope which these outputs have; "" for none."""
     for name, share, library in LIBRARIES:
         made = errata.answer(case, name)
@@ -147,7 +148,7 @@ def library_of(case: Case, outputs: Mapping[str, Any]) -> str:
     return ""
 
 
-def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, Array]:
+def numbers_of(outputs: Values, case: Case, dtype: DTypeLike) -> dict[str, Array]:
     """Return the outputs that the case has, as arrays; without those of another form."""
     return {
         name: np.asarray(outputs[name])

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
@@ -122,7 +123,7 @@ def algorithm_of(name: str, hyper: Values) -> AnyAlgorithm:
     return ALGORITHMS[name](**{key: value for key, value in hyper.items() if key in known})
 
 
-def weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
+def weights(it: AnyAlgorithm, cohort: Cohort, dtype: DTypeLike) -> dict[str, Array]:
     """Return p_k, but for FedMAML, whose server sums."""
     if isinstance(it, fedmaml.FedMAML):
         return {}
@@ -242,7 +243,8 @@ class Reference:
         it, made = algorithm_of(algorithm, hyper), build_model(model)
         sent = it.download(serialise.load_server(it, made, server))
         kept = serialise.load_client_state(it, client)
-        w = it.personalised_params(made, sent, kept, serialise.build_batch(D))
+        batch = serialise.build_batch(D) if D else None
+        w = it.personalised_params(made, sent, kept, batch)
         losses = [made.sample_losses(w, Batch(T["X"], T["y"])).mean() for T in tests]
         return {"w": w, "losses": np.array(losses, w.dtype)}
 

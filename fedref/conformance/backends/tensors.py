@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedref.judge.case import Case, build_model, cast, nest
 from fedref.judge.errata import Edit, Mistake, build_judge
@@ -39,7 +40,7 @@ class Tensors:
         vars(self.spec).update(np=library, gradient=library.gradient, **named | layers)
         self.adapter.np = library
 
-    def answer_case(self, case: Case, dtype: Any = np.float64) -> dict[str, Any]:
+    def answer_case(self, case: Case, dtype: DTypeLike = np.float64) -> dict[str, Any]:
         """Return the specification's answer to a case, computed by the library in dtype."""
         self.library.use_dtype(np.dtype(dtype).name)
         given = {

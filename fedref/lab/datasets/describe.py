@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,12 @@ MOST_CLASSES = 100_000  # of a model
 MANY = 64  # columns of bytes, from which on large values look like pixels
 
 
-def statistics(federation: Federation) -> dict[str, Any]:
+def statistics(federation: Federation) -> dict[str, object]:
     """Return how many clients, samples and labels there are, and statistics of the clients' sizes."""
     n = sum((part.sizes for part in federation.parts.values()), start=0 * federation.train.sizes)
     source, unseen, left = federation.source, federation.unseen, int((~is_held(federation)).sum())
     held = (histogram(federation) > 0).sum(0)
-    numbers: dict[str, Any] = {
+    numbers: dict[str, object] = {
         "clients": federation.clients,
         "samples": int(n.sum()),
         "mean": float(n.mean()),
@@ -102,7 +101,7 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     return f"{run}, a model's classes from 0 to {known[-1]}; no row has label {list_some(missing)}"
 
 
-def byte_note(source: Source, scaling: Any) -> str:
+def byte_note(source: Source, scaling: str | None) -> str:
     """Return a note on whether bytes are taken for pixels or for numbers; "" if X holds no bytes."""
     X, known = source.X, source.full_scale not in (None, BYTE)
     if X.dtype != np.uint8 or source.vocabulary is not None or known or not X.size:

@@ -27,8 +27,8 @@ CALL = re.compile(r"\s*(?P<name>[\w-]+)\s*(\((?P<arguments>[^()]*)\))?\s*")
 
 
 def parse_name(
-    text: str, more: Mapping[str, Any] = MappingProxyType({})
-) -> tuple[str, dict[str, Any]] | None:
+    text: str, more: Mapping[str, object] = MappingProxyType({})
+) -> tuple[str, dict[str, object]] | None:
     """Return the name and checked parameters of "synthetic(0.5,0.5,seed=3)"; None if unknown."""
     match = CALL.fullmatch(text)
     if match is None or match["name"] not in SOURCES:
@@ -49,7 +49,7 @@ def parse_name(
     return name, {key: checked.get(key, entry.default) for key, entry in entries.items()}
 
 
-def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
+def shortest_name(name: str, chosen: Mapping[str, object]) -> str:
     """Return the shortest name with the same meaning: "synthetic(0.5,0.5,seed=3)"."""
     entries = SOURCES[name].entries
     arguments, skipped = [], False
@@ -114,7 +114,7 @@ def load(
     *,
     download: bool = True,
     verify: bool = True,
-    **parameters: Any,
+    **parameters: object,
 ) -> Source:
     """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
@@ -144,7 +144,7 @@ def load(
 
 
 def load_named(
-    name: str, chosen: dict[str, Any], data_dir: Folder, fetch: bool, verify: bool
+    name: str, chosen: dict[str, object], data_dir: Folder, fetch: bool, verify: bool
 ) -> Source:
     """Load a named data set. Download it if it is not found and has a public address."""
     known = SOURCES[name]
@@ -200,7 +200,7 @@ def cache_folder() -> Path:
     return Path(pooch.os_cache("fedref"))
 
 
-def download_by_http(url: str, path: str, _: Any) -> None:
+def download_by_http(url: str, path: str, _: object) -> None:
     """Download to a file; give up on a server that does not answer within 10 s."""
     import pooch
 
@@ -248,7 +248,7 @@ EXPECTED = (
 )
 
 
-def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) -> Source:
+def load_path(path: Path, parameters: Mapping[str, object] = MappingProxyType({})) -> Source:
     """Load any file or folder in a known format; the source has the name of the file or folder.
 
     parameters : label and client, the columns of a table that have other names.
@@ -291,7 +291,7 @@ IN_MEMORY = (
 )
 
 
-def is_in_memory(value: Any) -> bool:
+def is_in_memory(value: object) -> bool:
     """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
     if isinstance(value, tuple):  # of lists, arrays, or objects that NumPy can convert to arrays
         return len(value) in (2, 3) and all(

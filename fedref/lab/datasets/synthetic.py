@@ -29,7 +29,7 @@ class Synthetic:
     classes: int = 10
     seed: int = 0
 
-    bounds: ClassVar[Mapping[str, Any]] = {
+    bounds: ClassVar[Mapping[str, tuple[float, ...]]] = {
         "alpha": (0, 1e6), "beta": (0, 1e6), "users": (1,), "features": (1,), "classes": (2,), "seed": (0,),
     }  # fmt: skip
 

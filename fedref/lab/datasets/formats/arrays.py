@@ -36,7 +36,7 @@ class Raw(NamedTuple):
     `label_names` the labels are; `test_from` says that the test rows come last.
     """
 
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Array]
     facts: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -75,7 +75,7 @@ def fingerprint(X: Array, y: Array, client: Array | None) -> str:
     return digest.hexdigest()
 
 
-def list_some(names: Sequence[Any]) -> str:
+def list_some(names: Sequence[object]) -> str:
     """Return the first names, and "..." if there are more."""
     shown = [printable(name, LABEL_WIDTH) for name in names[:MAX_LISTED]]
     return ", ".join(shown) + (", ..." if len(names) > MAX_LISTED else "")
@@ -91,7 +91,7 @@ def require(right: object, where: object, what: str, expected: str) -> None:
 
 
 def take_arrays(
-    arrays: Mapping[str, Any], where: str, names: tuple[str, ...], optional: tuple[str, ...] = ()
+    arrays: Mapping[str, Array], where: str, names: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> list[Array]:
     """Return the arrays of these names; a DataError if one is missing, or there are others."""
     held = f"only {', '.join(sorted(arrays))}" if arrays else "and none of another name"
@@ -217,7 +217,7 @@ def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str,
         return index.astype(np.int64), require_utf8(map(str, names.tolist()))
 
 
-def require_utf8(names: Iterable[Any]) -> tuple[str, ...]:
+def require_utf8(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names; a ValueError if one is not text or cannot be encoded (a lone surrogate)."""
     names = tuple(names)
     for name in names:

@@ -58,7 +58,7 @@ def read_users(path: Path, parse: Parse) -> list[User]:
     ]
 
 
-def holds_windows(entry: Any) -> bool:
+def holds_windows(entry: object) -> bool:
     """Return whether a user's rows are strings, as LEAF's Shakespeare has them."""
     x = entry.get("x") if isinstance(entry, dict) else None
     return isinstance(x, list) and bool(x) and isinstance(x[0], str)
@@ -83,7 +83,7 @@ def read_user(name: str, entry: Any, count: Any, where: str, parse: Parse, more:
 
 
 def require_each(
-    name: str, values: list[Any], right: Iterable[object], where: str, expected: str
+    name: str, values: list[object], right: Iterable[object], where: str, expected: str
 ) -> None:
     """Refuse the first of a user's values that is not right; they are called x or y."""
     odd = next((i for i, fine in enumerate(right) if not fine), None)
@@ -163,7 +163,7 @@ def join(parts: Parts, path: Path) -> Raw:
     }
     empty = len(names) - len({user.name for user in filled})
     notes = (f"{empty} of {len(names)} users have no row",) if empty else ()
-    facts: dict[str, Any] = {"client_names": tuple(names), "notes": notes}
+    facts: dict[str, object] = {"client_names": tuple(names), "notes": notes}
     if parts[0][0] == "train":
         facts["test_from"] = sum(len(user.y) for user in parts[0][1])
     return Raw(found, facts)

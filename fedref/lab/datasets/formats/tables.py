@@ -154,8 +154,8 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
                 raise data_error(path, what, test if role == "test" else "a number or a word")
             cells[role].append(words.setdefault(cell, cell))
     require(lines, path, "no row below the header", EXPECTED)
-    found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
-    facts: dict[str, Any] = {"notes": note_roles(columns)}
+    found: dict[str, Array] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
+    facts: dict[str, object] = {"notes": note_roles(columns)}
     for role, texts in cells.items():
         if role == "client":
             found[role], facts["client_names"] = encode_labels(texts)
@@ -190,7 +190,7 @@ def numbers_or_words(
 # ---- DataFrames ----------------------------------------------------------------------------------
 
 
-def is_frame(value: Any) -> bool:
+def is_frame(value: object) -> bool:
     """Return whether a value is a DataFrame (of pandas or polars) or an array of records."""
     if isinstance(value, np.ndarray):
         return value.dtype.names is not None and value.ndim == 1
@@ -240,7 +240,7 @@ def as_numbers(array: Array) -> Array:
     return np.array(array.tolist()) if numbers else array
 
 
-def as_array(value: Any, where: str) -> Array:
+def as_array(value: object, where: str) -> Array:
     """Return X, y or client as an array; a DataFrame column by column, as its types may differ."""
     right, kind = "numbers: fill them, or drop their rows", type(value).__name__
     require(not np.ma.is_masked(value), where, "an array has masked entries", right)

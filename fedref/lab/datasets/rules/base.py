@@ -1,8 +1,8 @@
 """The base class of split rules, and functions that choose and group the rows to divide."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Rule:
     help: ClassVar[str]
     elsewhere: ClassVar[str] = ""
     leftover: ClassVar[str] = ""
-    bounds: ClassVar[Mapping[str, Any]] = {
+    bounds: ClassVar[Mapping[str, tuple[float, ...] | Bounds]] = {
         **dict.fromkeys(("users", "min_rows", "shards", "classes", "base"), (1,)),
         **dict.fromkeys(("a", "a_test"), (2,)),
         "train_fraction": (0, 1),
@@ -73,7 +73,7 @@ class Rule:
         "sigma": (0, 100),
         "mu": (-20, 20),
     }
-    choices: ClassVar[Mapping[str, Any]] = {"scaling": SCALINGS, "pool": ("all", "train")}
+    choices: ClassVar[dict[str, Sequence[str]]] = {"scaling": SCALINGS, "pool": ("all", "train")}
 
     def __init_subclass__(cls) -> None:
         cls.help = (cls.__doc__ or "").partition("\n")[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class PerFedAvg(Rule):
     train_fraction: float = 0.8
 
     leftover = "what is left of each class when all users have their rows"
-    bounds: ClassVar[Mapping[str, Any]] = {"users": (2,)}
+    bounds: ClassVar[Mapping[str, tuple[float, ...]]] = {"users": (2,)}
 
     def fill(self, source: Source) -> Self:
         """Return the rule with users, a and a_test checked, or set as the data allow if not given."""
@@ -236,7 +236,7 @@ class LognormalSizes(Rule):
     train_fraction: float = 0.9
 
     leftover = "what is left when each client has as many rows as were drawn"
-    bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
+    bounds: ClassVar[Mapping[str, tuple[float, ...]]] = {"sigma": (0, 10)}
 
     def split(self, source: Source, rng: Generator) -> Division:
         pools = by_class(source, rows_of(source, self.pool))
