@@ -159,7 +159,10 @@ def candidates(
     A = np.stack([a / np.linalg.norm(a) for a in columns.values()], 1)
     plain = [i for i, (factor, _) in enumerate(keys) if not factor]
     some = [
-        (*few, i) for few in combinations(plain, n - 1) for i in range(len(keys)) if i not in few
+        (*few, i)
+        for few in combinations(plain, n - 1)
+        for i in range(len(keys))
+        if keys[i][1] not in [keys[j][1] for j in few]  # each term once
     ]
     some = [few for few in some if keys[few[-1]][0] or few == tuple(sorted(few))]
     index = np.array(some, int).reshape(len(some), n)

@@ -278,7 +278,7 @@ def student_file(exercise: Exercise) -> str:
     moment = moments_of(exercise)[0]  # of the first call
     return text_of("exercise.txt").format(
         name=exercise.name + (f", seed {exercise.seed}" if exercise.seed else ""), trains=exercise.trains,
-        function=exercise.function, gap=GAP,
+        function=exercise.function, f="self" if "." in exercise.function else "f", gap=GAP,
         model=MODELS[0], file=exercise.file, value=show(moment.value),
         given="\n".join(f"    {line}" for line in name_lines(exercise, moment)),
         gives="what is missing is" if exercise.is_loop else f"{exercise.name_of_function} returns",

@@ -6,16 +6,20 @@ and in numbers.
 """
 
 import ast
+import inspect
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from functools import cache, partial
 from io import StringIO
 from itertools import takewhile
+from pathlib import Path
+from textwrap import dedent, shorten
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -36,7 +40,16 @@ DIFFERS = "its numbers differ"
 IN_PLACE = (
     "which is still used: `a -= b` and `a[:] = b` change an array, `a = a - b` makes a new one"
 )
-RANDOM = "it gives other numbers when it is asked again: nothing here is random"
+RANDOM = (
+    "the same call gives other numbers a second time: nothing here is random, or kept between calls"
+)
+#: The loops around the gap are written anew, or with other names: no value is to be found.
+ANEW = "anew"
+ELSEWHERE = "what was left out is right, another line is not"
+LOSES = (
+    "it is right for real numbers, but loses the derivative: do without .real, abs"
+    " and functions of real numbers alone"
+)
 IN_LIST = "the numbers are right, but in a list: what follows needs an array, np.array([...])"
 NONE = "a function without `return` gives None, and so does `print`"
 #: A file that waits for something is given up after so many times its seconds of computing.
@@ -74,7 +87,8 @@ def processor_time(seconds: float) -> Iterator[None]:
 def run_guarded(work: Callable[[], Any], where: str, seconds: float) -> Any:
     """Return `work()`, which runs a student's code and nothing else: whatever that raises is a line."""
     try:
-        with processor_time(seconds), redirect_stdout(StringIO()), NO_FORK:
+        shown = redirect_stdout(StringIO()), redirect_stderr(StringIO())
+        with processor_time(seconds), NO_FORK, shown[0], shown[1]:
             return work()
     except OutOfTime as error:
         return Raised(error)
@@ -110,9 +124,9 @@ def verdict(
             return True, ["right"]
         written = file.run(runner, parts_of)
     if isinstance(written, str):
-        return False, ["not right", written, faults[0]]
+        return False, ["not right", *(x for x in (written, faults[0]) if x != DIFFERS)]
     line, values = written
-    return False, ["not right", *evidence(exercise, line, values, whole, faults)]
+    return False, ["not right", *evidence(exercise, line, values, whole)]
 
 
 class StudentFile(NamedTuple):
@@ -139,9 +153,21 @@ def run_file(file: StudentFile, work: Callable[["Answer"], Any]) -> Any:
     with (
         file.exercise.replaced_by(refuse_itself),
         patch.object(spec, "gradient", writable_gradient),
-        patch.dict(sys.modules, dict.fromkeys(others)),  # which cannot be imported then
+        patch.object(sys, "path", [*sys.path, str(Path(file.where).parent)]),
+        hidden(others),
     ):
         return run_guarded(read_and_work, file.where, file.seconds)
+
+
+@contextmanager
+def hidden(names: Sequence[str]) -> Iterator[None]:
+    """Let these modules not be imported. Others stay: some, like torch, cannot be imported twice."""
+    kept = {name: sys.modules[name] for name in names}
+    sys.modules.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        sys.modules.update(kept)
 
 
 def results_of(answer: "Answer") -> list[Any]:
@@ -152,8 +178,8 @@ def results_of(answer: "Answer") -> list[Any]:
 
 def parts_of(answer: "Answer") -> Any:
     """Return the line of an answer and what it has at each moment, or one line on it."""
-    if answer.exercise.is_loop and (words := leaves_early(answer.part)):
-        return Raised(words)
+    if answer.exercise.is_loop and (words := leaves_early(answer.part) or misplaced(answer)):
+        return (answer.line, []) if words == ANEW else Raised(words)
     moments = moments_of(answer.exercise)
     *values, again = (plain(value_at(answer, moment)) for moment in (*moments, moments[0]))
     return (answer.line, values) if repr(again) == repr(values[0]) else Raised(RANDOM)
@@ -176,7 +202,7 @@ def plain(x: Any) -> Any:
         return {plain(k): plain(y) for k, y in x.items()}
     if isinstance(x, list | tuple):
         return [plain(y) for y in x] if isinstance(x, list) else tuple(map(plain, x))
-    return Thing(repr(x)[:60])
+    return Thing(shorten(re.sub(" at 0x[0-9a-f]+", "", repr(x)), 60, placeholder=" …"))
 
 
 def refuse_itself(*_: Any, **__: Any) -> Any:
@@ -198,7 +224,7 @@ def run_example(function: Callable[..., Any], name: str, seed: int = 0) -> None:
     `python FILE` does it, in the student's own process: an error is Python's own, with its lines.
     """
     exercise = EXERCISES[name].with_seed(seed)
-    if has_gap(function.__code__):
+    if next(gaps(ast.parse(dedent(inspect.getsource(function)))), 0):
         print(f"not finished: {GAP} still stands in {function.__name__}")
         return
     call, right = calls_of(exercise)[0]
@@ -212,9 +238,13 @@ def run_example(function: Callable[..., Any], name: str, seed: int = 0) -> None:
     print(f"{words}; `fedref exercise check` tries it on other cases, too")
 
 
-def has_gap(code: Any) -> bool:
-    """Return whether ... stands in a function's code, or in that of one within it."""
-    return any(x is ... or (hasattr(x, "co_consts") and has_gap(x)) for x in code.co_consts)
+def gaps(node: ast.AST) -> Iterator[int]:
+    """Yield the lines in which `...` is all of an expression; in [..., j] and `def f(): ...` it is none."""
+    for x in ast.iter_child_nodes(node):
+        if isinstance(x, ast.Constant) and x.value is ...:
+            yield from [] if isinstance(node, ast.Expr | ast.Subscript) else [x.lineno]
+        elif not isinstance(node, ast.Subscript) or x is not node.slice:
+            yield from gaps(x)
 
 
 # ---- what a student wrote ------------------------------------------------------------------------
@@ -222,6 +252,10 @@ def has_gap(code: Any) -> bool:
 
 class Raised(str):
     """What a student's code raised, as one line: no text that it returned."""
+
+
+#: An exercise → {its function with a known mistake: what to say to it}.
+Known = Callable[[Exercise], Mapping[str, str]]
 
 
 class Answer(NamedTuple):
@@ -236,17 +270,20 @@ class Answer(NamedTuple):
 
 def read_answer(exercise: Exercise, text: str, where: str) -> Answer | Raised:
     """Run a file and return its answer, or what is missing in it."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node.value is ...:
-            return Raised(f"not finished: line {node.lineno} still says {GAP}")
-    defined = [node for node in tree.body if getattr(node, "name", "") == exercise.name_of_function]
-    if not defined:  # the specification's own is imported
-        return Raised(f"{exercise.name_of_function} is not defined")
-    names = {"__name__": "exercise", "__file__": where}
-    function = exercises.define(text, exercise.name_of_function, names, where)
-    part = differing_part(template_of(exercise), statements(defined[-1]))
-    line = part[-1].lineno if part else defined[-1].lineno
+    tree, name = ast.parse(text), exercise.name_of_function
+    for line in gaps(tree):
+        return Raised(f"not finished: line {line} still says {GAP}")
+    names = {"__name__": "exercise", "__file__": where, name: refuse_itself}
+    function = exercises.define(text, name, names, where)
+    if function is refuse_itself:  # or the specification's own is imported
+        return Raised(f"{name} is not defined, or an import replaces it")
+    bound = [
+        x
+        for x in tree.body
+        if name in (getattr(x, "name", ""), *map(ast.unparse, getattr(x, "targets", ())))
+    ]
+    part = differing_part(template_of(exercise), statements(bound[-1])) if bound else []
+    line = [*bound, *part][-1].lineno if bound else 1
     return Answer(exercise, function, part, line, where)
 
 
@@ -259,7 +296,8 @@ def template_of(exercise: Exercise) -> list[ast.stmt]:
 def statements(function: Any) -> list[ast.stmt]:
     """Return the statements of a function by their lines, those inside of others, too; no docstring."""
     inside = [x for x in ast.walk(function) if isinstance(x, ast.stmt) and x is not function]
-    return sorted(inside, key=lambda x: x.lineno)[ast.get_docstring(function) is not None :]
+    texts = [x for x in inside if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant)]
+    return sorted((x for x in inside if x not in texts), key=lambda x: x.lineno)
 
 
 def count_equal(one: Sequence[str], other: Sequence[str]) -> int:
@@ -297,12 +335,36 @@ def leaves_early(part: Sequence[ast.stmt]) -> str:
     return ""
 
 
+@cache
+def target_of(exercise: Exercise) -> str:
+    """Return the name to which the line with the gap assigns."""
+    template: list[Any] = template_of(exercise)
+    return next(ast.unparse(x.targets[0]) for x in template[::-1] if GAP in ast.unparse(x))
+
+
+def misplaced(answer: Answer) -> str:
+    """Return "" if a student's statements stand for the line with the gap, else a sentence, or ANEW."""
+    loops = [ast.dump(x.iter) for x in template_of(answer.exercise) if isinstance(x, ast.For)]
+    nodes = [x for statement in answer.part for x in ast.walk(statement)]
+    if any(
+        isinstance(x, ast.Yield) or (isinstance(x, ast.For) and ast.dump(x.iter) in loops)
+        for x in nodes
+    ):
+        return ANEW
+    target, code = target_of(answer.exercise), getattr(answer.function, "__code__", None)
+    if any(
+        isinstance(x, ast.Name) and x.id == target and isinstance(x.ctx, ast.Store) for x in nodes
+    ):
+        return ""
+    used = code and target in (*code.co_names, *code.co_varnames, *code.co_cellvars)
+    return f"line {answer.line}: nothing is assigned to {target}" if used else ANEW
+
+
 def value_at(answer: Answer, moment: Moment) -> Any:
     """Return what a student's statements give there; where they raise, the error as one line."""
     if not answer.exercise.is_loop:
         return value_of(answer, moment.call, partial(run, answer.function))
-    template: list[Any] = template_of(answer.exercise)
-    target = next(ast.unparse(x.targets[0]) for x in template[::-1] if GAP in ast.unparse(x))
+    target = target_of(answer.exercise)
     code = compile(ast.Module(answer.part, []), answer.where, "exec")
 
     def run_part(names: dict[str, Any]) -> Any:
@@ -335,14 +397,15 @@ def error_line(error: BaseException, where: str, line: int = 0) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == where and frame.lineno]
     line = error.lineno or 0 if isinstance(error, SyntaxError) else lines[-1] if lines else line
-    first = (str(error).strip().splitlines() or [""])[0]
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    first = (message.strip().splitlines() or [""])[0]
     if "bitwise_xor" in first:
         first = "`^` is no power in Python: write `**`"
     if isinstance(error, ImportError) and str(error.name).startswith("fedref"):
         first = f"an answer is written with the names of fedref.spec, not of {error.name}"
     text = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {first}"
     text += f" ({NONE})" if "NoneType" in first else ""
-    return Raised(text[:240].rstrip(": "))
+    return Raised(shorten(text, 240, placeholder=" …").rstrip(": "))
 
 
 # ---- how two results differ ----------------------------------------------------------------------
@@ -382,9 +445,12 @@ def fault(got: Any, right: Any) -> str:
         of_numbers = not all(isinstance(x, np.ndarray) and x.ndim for x in got)
         if of_numbers and isinstance(numbers, np.ndarray) and not fault(numbers, right):
             return IN_LIST
+    if isinstance(right, list) and len(right) != (n := len(got) if isinstance(got, list) else 0):
+        return f"it yields {n} times, expected {len(right)}: once a round"
     one, other = leaves(like(got, right)), leaves(right)
     if one.keys() != other.keys():
-        return f"{len(one)} values, expected {len(other)}"
+        have = "a dictionary" if isinstance(got, dict) else f"{len(one)} values"
+        return f"{have}, expected {len(other)}"
     for name, want in other.items():
         if form(one[name]) != form(want):
             return f"{form(one[name])}, expected {form(want)}"
@@ -403,22 +469,30 @@ def equal(got: Any, other: Any) -> bool:
 # ---- what is known of a wrong answer -------------------------------------------------------------
 
 
-def evidence(
-    exercise: Exercise, line: int, values: list[Any], whole: list[Any], faults: list[str]
-) -> Iterator[str]:
+def evidence(exercise: Exercise, line: int, values: list[Any], whole: list[Any]) -> Iterator[str]:
     """Yield what is known of a wrong answer: in words, then its numbers beside the right ones.
 
-    values : what it has at each moment; whole : its results; faults : how these differ.
+    values : what it has at each moment, if it can be found; whole : its results.
     """
     moments = moments_of(exercise)
     tried = ((value, x, fault(value, x.value)) for value, x in zip(values, moments))
     value, moment, text = next((one for one in tried if one[2]), (None, None, ""))
     if moment is None:  # the expression is right, or is not to be found: whole results are compared
         in_list = any(isinstance(value, list) for value in values)
-        yield IN_LIST if in_list else known_mistake(exercise, whole, whole=True) or faults[0]
+        known = known_mistake(exercise, whole, known_lines if values else known_functions)
+        yield from filter(None, [IN_LIST if in_list else known or (ELSEWHERE if values else "")])
+        results = (
+            (got, right, fault(got, right)) for got, (_, right) in zip(whole, calls_of(exercise))
+        )
+        got, right, text = next(result for result in results if result[2])
+        case = "the worked example" if got is whole[0] else "a drawn case"
+        both = (
+            f"yours yields {show(got[-1])}, right is {show(right[-1])}" if text == DIFFERS else ""
+        )
+        yield f"in the last round of {case} {both}" if both else text
         return
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
-        yield "it is right for real numbers, but loses the derivative: do without .real and abs"
+        yield LOSES
         return
     words = "" if IN_PLACE in text else known_mistake(exercise, values)
     if not words and text == DIFFERS:
@@ -426,7 +500,7 @@ def evidence(
             words = terms_that_differ(exercise, values)
     if words:
         yield words
-    if isinstance(value, Raised):
+    if isinstance(value, Raised) or text == IN_LIST:
         yield text
         return
     if text != DIFFERS:
@@ -446,12 +520,12 @@ def evidence(
     yield f"there yours gives {yours}, right is {right}"
 
 
-def known_mistake(exercise: Exercise, given: Sequence[Any], whole: bool = False) -> str:
+def known_mistake(exercise: Exercise, given: Sequence[Any], known: Known | None = None) -> str:
     """Return what to say if a known mistake gives the same everywhere, "" for none.
 
-    given : what an answer has at each moment, or if `whole` its results: of mistakes in another line.
+    given : what an answer has at each moment, or its results, if the mistakes are those of `known`.
     """
-    for words, value in known_values(exercise, whole):
+    for words, value in known_values(exercise, known):
         # an edited line may raise anything
         with suppress(Exception), patch.object(spec, "gradient", writable_gradient):
             if all(equal(x, value(i)) for i, x in enumerate(given)):
@@ -460,23 +534,28 @@ def known_mistake(exercise: Exercise, given: Sequence[Any], whole: bool = False)
 
 
 @cache
-def known_values(exercise: Exercise, whole: bool) -> list[tuple[str, Callable[[int], Any]]]:
+def known_values(exercise: Exercise, known: Known | None) -> list[tuple[str, Callable[[int], Any]]]:
     """Return for each known mistake what to say to it, and what it gives: most differ at the first moment."""
 
     def value(text: str, i: int) -> Any:
         wrong: Any = answer(text)
-        if whole:
+        if known:
             return plain(run(wrong.function, deepcopy(calls_of(exercise)[i][0])))
         return plain(value_at(wrong, moments_of(exercise)[i]))
 
     answer = cache(lambda text: read_answer(exercise, f"from fedref.spec import *\n{text}", ""))
-    known = (known_lines if whole else known_answers)(exercise)
-    return [(words, cache(partial(value, text))) for text, words in known.items()]
+    texts = (known or known_answers)(exercise)
+    return [(words, cache(partial(value, text))) for text, words in texts.items()]
+
+
+def known_functions(exercise: Exercise) -> dict[str, str]:
+    """Return {the function with a known mistake in any line: what to say to it}."""
+    return known_lines(exercise) | known_answers(exercise)
 
 
 def known_lines(exercise: Exercise) -> dict[str, str]:
     """Return {the function with a known mistake in another line: what to say to it}."""
-    say = "what was left out is right, another line is not: "
+    say = f"{ELSEWHERE}: "
     others = ((gap, *slip) for gap, slips in exercise.others.items() for slip in slips.items())
     return {exercise.source.replace(gap, f"({x})"): say + words for gap, x, words in others}
 
@@ -512,6 +591,8 @@ def terms_that_differ(exercise: Exercise, values: Sequence[Any]) -> str:
         return ""
     right, yours, *both = zip(*situations[:LOOKED_AT])
     terms, numbers = ({key: [d[key] for d in dicts] for key in dicts[0]} for dicts in both)
+    if not any(map(fault, yours, right)):
+        return ""  # they differ elsewhere
     if all(np.abs(x - y).max() <= ROUGH * np.abs(y).max() for x, y in zip(yours, right)):
         return "it is right to some digits only: an approximation, or a constant that is not exact"
     if whole := combine(yours, right, {}, numbers):

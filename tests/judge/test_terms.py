@@ -8,6 +8,7 @@ from golden import GOLDEN
 
 from fedref import spec
 from fedref.judge import answer, find_combination
+from fedref.judge.terms import combine
 
 CASES = [GOLDEN[f"meta-per-fedavg-{family}"] for family in ("mlp", "svm", "binary-unbiased")]
 HVP = "alpha * f.hvp(w, u, D2)"
@@ -56,6 +57,15 @@ def test_a_number_is_told_from_several_situations():
     sums = [np.array([3.0, 1.0]), np.array([2.0, 5.0])]
     works = 2 * [lambda: answer(case)]
     assert find_combination(works, sums, [x / 2 for x in sums]).terms == {"what is right": "2"}
+
+
+def test_no_term_stands_twice():
+    right, xs = [np.eye(4)[0], np.eye(4)[1]], [np.eye(4)[2] + 1, np.eye(4)[3] + 2]
+    numbers = {"alpha": [0.3, 0.7]}
+    for factor, said in ((lambda a: a, "alpha"), (lambda a: 1 - a, None)):
+        wrong = [y + factor(a) * x for y, x, a in zip(right, xs, numbers["alpha"])]
+        found = combine(wrong, right, {"w": xs}, numbers)
+        assert (found and found.terms["w"]) == said
 
 
 def test_the_specification_is_itself_again():

@@ -167,12 +167,25 @@ def test_an_edited_header_is_no_reason_to_refuse():
     ("write", "said"),
     [(lambda: fill("proximal", "..."), "not finished: line"),
      (lambda: fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
-     (lambda: fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless")],
+     (lambda: fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless"),
+     (lambda: fill("mask", "w_s *"), "SyntaxError: invalid syntax"),
+     (lambda: fill("mask", "w_s * __import__('scipy.special').special.expit(a)[unit] + w_k"), "of real num"),
+     (lambda: fill("mask", "{'w': w_s}"), "gives a dictionary, expected"),
+     (lambda: fill("mask", "type('T', (), {})()"), "gives <exercise.T object>, expected"),
+     (lambda: fill("step", "!w_new = w_k - eta * f.grad(w_k, D)"), "nothing is assigned to w_k"),
+     (lambda: fill("step", "w_k + eta * f.grad(w_k, D)").replace("w_k", "phi").replace("(D,)", "(B,)")
+      .replace(", D)", ", B)").replace("ws", "ends"), "the step climbs"),
+     (lambda: fill("step", EXERCISES["step"].missing).replace("    yield", "yield"), "another line is not"),
+     (lambda: fill("control", "c_i - c + mean_step; c = new"), "another line is not"),
+     (lambda: fill("importance", "lam * F + average(weights(clients), estimates) * (t > 0)"), "(0, 0)")],
 )  # fmt: skip
-def test_what_does_not_run_is_said_in_a_line(write, said):
-    right, lines = verdict.verdict(write(), NAME, seconds=0.5)
+def test_what_does_not_run_or_stands_elsewhere_is_said_first(write, said, capfd):
+    text = write() + "\nprint(1, file=__import__('sys').stderr)\n"
+    right, lines = verdict.verdict(text, NAME, seconds=0.5)
     assert not right
-    assert said in "\n".join(lines)
+    assert said in lines[len(lines) > 1]
+    assert "<unknown>" not in lines[0]
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
