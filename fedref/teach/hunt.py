@@ -42,7 +42,7 @@ def plantable() -> dict[str, tuple[str, str, str]]:
         paper = one.tag.split()[0].replace("-", "_")
         texts = TEXTS[spec], wrong_text(name)
         right, wrong = (bare_code(spec_code(paper, text)) for text in texts)
-        if one.kind == "wrong" and 0 < len(wrong_lines(right, wrong)) <= 2:
+        if one.kind == "wrong" and len(wrong_lines(right, wrong)) == 1 and "; " not in wrong:
             codes[name] = paper, right, wrong
     return codes
 
@@ -163,9 +163,13 @@ def hunt_verdict(text: str, where: str, codes: Sequence[str], seconds: float) ->
             text_of_failure = f"the right algorithm does not pass either: {failure}"
             return False, ["not found", text_of_failure]
         failure, line, calls = run_tests(text, where, wrong)
-        faults = [] if failure else ["no test fails on the suspect"]
-        if not line:
-            faults.append(f"LINE is {line}: say which line is wrong")
+        faults = (
+            []
+            if failure
+            else ["no function test_... fails on the suspect (methods are not called)"]
+        )
+        if not line or not isinstance(line, int):
+            faults.append(f"LINE is {line!r}: say which line is wrong, by its number")
         elif line not in wrong_lines(right, wrong):
             faults.append(f"line {line} is right")
         found = [] if faults else ["found", *map(describe_call, calls[-1:])]

@@ -352,9 +352,8 @@ def misplaced(answer: Answer) -> str:
     ):
         return ANEW
     target, code = target_of(answer.exercise), getattr(answer.function, "__code__", None)
-    if any(
-        isinstance(x, ast.Name) and x.id == target and isinstance(x.ctx, ast.Store) for x in nodes
-    ):
+    stored = (ast.unparse(x) for x in nodes if isinstance(getattr(x, "ctx", None), ast.Store))
+    if target in (text.partition("[")[0] for text in stored):
         return ""
     used = code and target in (*code.co_names, *code.co_varnames, *code.co_cellvars)
     return f"line {answer.line}: nothing is assigned to {target}" if used else ANEW

@@ -65,7 +65,8 @@ def test_the_case_that_is_counted_is_what_the_test_calls_not_what_that_calls():
 @pytest.mark.parametrize(
     ("line", "pull", "said"),
     [(None, "mu * w", "LINE is None: say which"), (1, "mu * w", "line 1 is right"),
-     (5, "pull", "no test fails"), (5, "-mu * w", "the right algorithm does not pass")],
+     ("'5'", "mu * w", "LINE is '5': say which"),
+     (5, "pull", "no function test_... fails"), (5, "-mu * w", "the right algorithm does not pass")],
 )  # fmt: skip
 def test_what_is_not_found(line, pull, said):
     found, lines = judged(line, pull)

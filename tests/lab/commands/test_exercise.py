@@ -72,7 +72,7 @@ def test_a_hunt_is_written_and_checked(tmp_path, capsys):
     test = tmp_path / "test_suspect.py"
     assert main("exercise", "check", test) == 1
     told = capsys.readouterr().out
-    assert f"{test}: not found\n  no test fails on the suspect\n" in told
+    assert f"{test}: not found\n  no function test_... fails on the suspect" in told
 
 
 def test_the_solution_is_for_teachers_who_ask(capsys):
