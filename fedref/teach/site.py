@@ -40,8 +40,9 @@ SUBSCRIPT = re.compile(
 
 
 def text_html(self: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
-    """Render plain text: a letter's subscript is lowered."""
+    """Render plain text: a letter's subscript is lowered, an address a link."""
     text = html.escape(tokens[i].content)
+    text = re.sub(r"https://[\w./-]*\w", r'<a href="\g<0>">\g<0></a>', text)
     return SUBSCRIPT.sub(lambda x: f"{x[1]}<sub>{x[2].strip('{}')}</sub>", text)
 
 
