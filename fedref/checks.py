@@ -87,15 +87,20 @@ def error_with_cancellation(
     Near a stationary point a derivative is a sum of terms that cancel. The rounding error of both
     sides is then proportional to the terms, not to their sum. We estimate the terms' size a step
     away, as the largest entry of derivative(w ± v/10). An absolute error of at most `atol` (default:
-    64 ε times that size) counts as rounding, and is scaled such that `atol` itself gives `bound`.
+    64 ε times that size, or ten times what `derivative` jumps between neighbouring points) counts as
+    rounding, and is scaled such that `atol` itself gives `bound`.
     """
     got, expected = np.asarray(got), np.asarray(derivative(w)).astype(w.dtype)
     error = relative_error(got, expected)
     if error <= bound or not np.isfinite(error):
         return error
     if atol is None:
+        eps = float(np.finfo(expected.dtype).eps)
         nearby = [np.max(np.abs(derivative(w + t * one))) for one in v[:2] for t in (0.1, -0.1)]
-        atol = CANCELLATION_ULPS * float(np.finfo(expected.dtype).eps) * float(np.max(nearby))
+        jumps = _jumps_of(
+            derivative, w, _directions(w)[0], eps
+        )  # one at a kink is in less than half
+        atol = float(np.max([CANCELLATION_ULPS * eps * np.max(nearby), 10 * np.median(jumps)]))
     largest = float(np.max(np.abs(got - expected)))
     return largest / (atol / bound) if largest <= atol else error
 
@@ -260,7 +265,8 @@ def taylor_remainders(
     first = np.sum(g_w * v)
     second = 0.0 if hv is None else np.sum(np.asarray(hv(w, v) if callable(hv) else hv) * v)
     f_w = f(w)
-    return np.array([abs(f(w + t * v) - f_w - t * first - t * t / 2 * second) for t in steps])
+    gaps = [abs(f(w + t * v) - f_w - t * first - t * t / 2 * second) for t in steps]
+    return np.array(gaps, np.result_type(w, np.float32))
 
 
 def taylor_slope(
@@ -285,7 +291,7 @@ def taylor_slope(
     # Rounding is proportional to the remainder's largest term, which need not be f(w).
     terms = abs(f(w)), steps * abs(np.sum(g * v)), steps**2 / 2 * abs(np.sum(hv * v))
     eps = float(np.finfo(np.result_type(w, np.float32)).eps)
-    rounding = np.maximum(1e3 * eps * sum(terms), 100 * _noise_of(f, w, v, eps))
+    rounding = np.maximum(1e3 * eps * sum(terms), 100 * np.max(_jumps_of(f, w, v, eps)))
     clear = np.isfinite(remainders) & (remainders > rounding)
     if clear.sum() < 3:
         return float("inf")
@@ -294,11 +300,12 @@ def taylor_slope(
     return float(np.polyfit(t, r, 1)[0])
 
 
-def _noise_of(f: Function, w: Array, v: Array, eps: float) -> float:
-    """Return how much f jumps between neighbouring points along v, close to w. That is its rounding error,
-    where terms inside of f are larger than f and cancel: third differences leave nothing of f itself."""
-    near = [f(w + t * v) for t in eps**0.5 * np.arange(9)]
-    return float(np.max(np.abs(np.diff(near, 3)))) / 4
+def _jumps_of(f: Function, w: Array, v: Array, eps: float) -> Array:
+    """Return how much f jumps between neighbouring points along v, close to w, at six places. That is its
+    rounding error, where terms inside of f are larger than f and cancel: third differences leave nothing
+    of f itself."""
+    near = np.array([f(w + t * v) for t in eps**0.5 * np.arange(9)])
+    return np.max(np.abs(np.diff(near.reshape(9, -1), 3, axis=0)), axis=1) / 4
 
 
 class Report(NamedTuple):
@@ -306,7 +313,7 @@ class Report(NamedTuple):
 
     order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
     A larger one passes too, where the next term of f vanishes; inf: the remainder is zero up to rounding.
-    where : of rounds, what differs first, and both values.
+    where : what differs most, or of rounds first, and both values; why, where that can be said.
     """
 
     error: float
@@ -339,18 +346,40 @@ def _directions(w: Array) -> Array:
     return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(np.result_type(w, np.float32))
 
 
-def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
-    """Return the median slope over directions: along a single one the leading term may vanish."""
-    return float(np.median([slope(one) for one in np.atleast_2d(v)]))
+def _add_slope(report: Report, slope: Callable[[Array], float], v: Array, order: int) -> Report:
+    """Add the median slope over directions: along a single one the leading term may vanish, or be the next
+    one's opposite."""
+    with np.errstate(all="ignore"):
+        median = float(np.median([slope(one) for one in (v if len(v) > 1 else [*v, *-v])]))
+    report = report._replace(slope=median, order=order)
+    if report.error_ok and not report.slope_ok:
+        why = "f has a kink or a jump within w ± v/10" + (", or grad is wrong" if order > 2 else "")
+        report = report._replace(where=f"the Taylor slope is {median:.2f}, expected {order}: {why}")
+    return report
 
 
-def _numpys(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose values, perhaps torch's tensors or JAX's arrays, become NumPy's."""
-    return lambda *given: _as_array(f(*given))
+def _of_vectors(f: Callable[..., Any], name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
+    """Return f as a function of vectors, of which it gets copies in this shape; its values, perhaps torch's
+    tensors or JAX's arrays, become NumPy's numbers or vectors."""
+    size = () if name == "f" else shape
+
+    def of_vectors(*given: Any) -> Any:
+        xs = (x.reshape(shape) for x in given)
+        y = _as_array(f(*(x.copy() if isinstance(x, np.ndarray) else x for x in xs)))
+        if y.dtype.kind not in "biufc":
+            raise TypeError(f"{name} returns values of type {y.dtype}, expected numbers")
+        if y.shape != size:
+            a_number = "a number" if name == "f" else f"{size}"
+            raise ValueError(f"{name} returns an array of shape {y.shape}, expected {a_number}")
+        return y if name == "f" else y.reshape(-1)
+
+    return of_vectors
 
 
 def _as_array(y: Any) -> Any:
-    """Return y as NumPy's; dual numbers stay."""
+    """Return y as NumPy's, with NaN for what is masked; dual numbers stay."""
+    if isinstance(y, np.ma.MaskedArray):
+        return y.filled(np.nan)
     return y if isinstance(y, spec.Dual) else np.asarray(y.detach() if hasattr(y, "detach") else y)
 
 
@@ -362,14 +391,18 @@ def _point(x: Any, name: str = "w") -> Array:
             f"{name} is a {kind}, expected a NumPy array: give np.asarray({name}), and let your functions "
             "make the tensors, as in lambda w: float(loss(torch.tensor(w)))"
         )
-    x = np.asarray(x)
-    return x if x.dtype.kind in "fc" else x.astype(float)
+    x = _as_array(x)
+    if x.dtype.kind not in "biuf" or not x.size:
+        raise TypeError(f"{name} has {x.size} numbers of type {x.dtype}, expected some real ones")
+    return x if x.dtype == np.float32 else x.astype(float)
 
 
 def _precision(f: Function, w: Array, v: Array) -> Any:
     """Return float32 where w has it or every value of f close to w is such a number, else w's dtype."""
-    values = np.array([f(w + one / 128) for one in v]) if w.dtype == np.float64 else np.zeros(0)
-    narrow = np.unique(values).size > 1 and (values == values.astype(np.float32)).all()
+    with np.errstate(all="ignore"):
+        values = np.array([f(w + one / 128) for one in v]).real
+        known = np.isfinite(values).all() and np.unique(values).size > 1
+        narrow = known and (values == values.astype(np.float32)).all()
     return np.dtype(np.float32) if narrow else w.dtype
 
 
@@ -386,37 +419,48 @@ def _differentiate_roughly(f: Function, w: Array, v: Array) -> Array:
 
 
 def _weigh(
-    w: Array, ways: tuple[Function, ...], measure: Measure, bound: float, confirms: Function
-) -> Report:
-    """Report the error by the strongest evidence: dual numbers, else a complex step that differences
-    confirm, else these alone.
+    w: Array, got: Array, ways: tuple[Function, ...], measure: Measure, bound: float, confirms: Function
+) -> Report:  # fmt: skip
+    """Report the error of `got` by the strongest evidence: dual numbers, else a complex step that
+    differences confirm, else these alone.
 
     ways : the derivative by complex steps, by dual numbers, by differences. confirms(derivative) : whether a
     second word makes the complex step's enough, without dual numbers.
     """
+
+    def report(by: Function, bound: float, where: str = "") -> Report:
+        error = measure(by)
+        if not error <= bound:
+            right = by(w)
+            i = np.argmax(np.abs(got - right))
+            where = f"entry {i}: got {got[i]}, expected {right[i]}{where and '; '}{where}"
+        return Report(error, bound=bound, where=where)
+
     step, dual, rough = ways
     loose = ROUGH.get(w.dtype.name, ROUGH["float64"])
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         try:
             at_w = np.asarray(step(w))
-            if confirms(at_w) and (error := measure(step)) <= bound:
-                return Report(error, bound=bound)
+            if confirms(at_w) and (by_step := report(step, bound)).ok:
+                return by_step
         except Exception:  # whatever another library raises at numbers that it does not know
             at_w = np.full(1, np.nan)
         stepped = bool(np.isfinite(at_w).all())
         try:
             drops = stepped and _error(at_w, dual(w)) > loose
-            return Report(measure(dual), bound=bound, where=DROPS if drops else "")
+            return report(dual, bound, DROPS if drops else "")
         except Exception as error:
             reason = f"{error or type(error).__name__}".splitlines()[0].split(";")[0][:120]
         if _error(at_w, rough(w)) <= loose:
-            return Report(measure(step), bound=bound)
+            return report(step, bound)
     drops_and = f"{DROPS}, and " if stepped else ""
     where = f"{drops_and}dual numbers do not pass it ({reason}): judged by differences, right to {loose:.0e}"
-    return Report(measure(rough), bound=loose, where=where)
+    return report(rough, loose, where)
 
 
-def _weigh_gradient(f: Function, w: Array, measure: Measure, bound: float) -> Report:
+def _weigh_gradient(
+    f: Function, w: Array, got: Array, measure: Measure, bound: float
+) -> Report:  # fmt: skip
     def rough(w: Array) -> Array:
         return np.stack([_differentiate_roughly(f, w, e) for e in np.eye(w.size, dtype=w.dtype)])
 
@@ -424,19 +468,19 @@ def _weigh_gradient(f: Function, w: Array, measure: Measure, bound: float) -> Re
         """A complex step that f drops is 0, which a wrong gradient may be, too."""
         v, *_ = _directions(w)
         gap = abs(_differentiate_roughly(f, w, v) - g @ v)
-        return bool(gap <= ROUGH.get(w.dtype.name, ROUGH["float64"]) * (abs(g) @ abs(v)))
+        return bool(gap < ROUGH.get(w.dtype.name, ROUGH["float64"]) * (abs(g) @ abs(v)))
 
     ways = partial(complex_step_gradient, f), partial(dual_gradient, f), rough
-    return _weigh(w, ways, measure, bound, confirms)
+    return _weigh(w, got, ways, measure, bound, confirms)
 
 
 def _weigh_hvp(
-    f: Function, grad: Function, w: Array, v: Array, measure: Measure, bound: float
-) -> Report:
+    f: Function, grad: Function, w: Array, v: Array, got: Array, measure: Measure, bound: float
+) -> Report:  # fmt: skip
     """A gradient may be right at real w alone: a complex step through it is not enough."""
     by_step, rough = (partial(by, grad, v=v) for by in (complex_step_hvp, _differentiate_roughly))
     ways = by_step, partial(dual_hvp, f, v=v), rough
-    return _weigh(w, ways, measure, bound, lambda _: False)
+    return _weigh(w, got, ways, measure, bound, lambda _: False)
 
 
 def check_gradient(
@@ -450,11 +494,11 @@ def check_gradient(
 ) -> Report:
     """Check that `grad` is the gradient of `f` at w, by complex step and Taylor slope 2.
 
-    f : the function, (d,) → number.
+    f : the function, (d,) → number, the same each time, else ValueError. It gets copies of w.
     grad : what should be its gradient, (d,) → (d,), else ValueError.
-    w : the point, (d,). Keep w and w ± v/10 away from kinks.
+    w : the point, (d,) or any other shape, of real numbers. Keep w and w ± v/10 away from kinks.
     v : one direction (d,) of the Taylor test, or several (n, d), whose median slope is taken
-    (default: five random ones).
+    (default: five random ones), else ValueError.
     bound : the largest relative error that passes; in float32 as many times larger as its ε is.
     atol : an absolute error that passes (default: what rounding leaves where terms cancel, see
     `error_with_cancellation`).
@@ -469,21 +513,25 @@ def check_gradient(
     >>> check_gradient(lambda w: np.sum(w * w), lambda w: w, np.array([0.3, -1.2])).verdict
     'FAIL'
     """
-    f, grad = _numpys(f), _numpys(grad)
-    w, v, bound = _prepare(f, w, v, bound)
-    measure = partial(error_with_cancellation, grad(w), w=w, v=v, bound=bound, atol=atol)
-    report = _weigh_gradient(f, w, measure, bound)
-    slope = _median_slope(lambda v: taylor_slope(f, grad, w, v), v)
-    return report._replace(slope=slope, order=2)
+    (f, grad), w, v, bound = _prepare({"f": f, "grad": grad}, w, v, bound)
+    g = grad(w)
+    measure = partial(error_with_cancellation, g, w=w, v=v, bound=bound, atol=atol)
+    report = _weigh_gradient(f, w, g, measure, bound)
+    return _add_slope(report, lambda v: taylor_slope(f, g, w, v), v, 2)
 
 
-def _prepare(f: Function, w: Any, v: Any, bound: float) -> tuple[Array, Array, float]:
-    """Return w and directions (n, d) in the precision of f, and the bound for it."""
+def _prepare(functions: Mapping[str, Any], w: Any, v: Any, bound: float) -> tuple[Any, ...]:
+    """Return functions of vectors, w (d,) and directions (n, d) in the precision of f, and its bound."""
     w = _point(w)
-    v = np.atleast_2d(_directions(w) if v is None else _point(v, "v"))
+    v = _directions(w) if v is None else _point(v, "v")
+    if v.shape[v.ndim > w.ndim :] != w.shape:
+        raise ValueError(f"v has shape {v.shape}, expected that of w, {w.shape}, or several of it")
+    f, *_ = given = [_of_vectors(f, name, w.shape) for name, f in functions.items()]
+    w, v = w.reshape(-1), v.reshape(-1, w.size)
+    if _error(once := f(w), again := f(w)) > ROUGH["float32"]:
+        raise ValueError(f"f is random, expected the same number again: {once} at w, then {again}")
     dtype = _precision(f, w, v)
-    w, v = w.astype(dtype), v.astype(dtype)
-    return w, v, bound * (WIDER if dtype == np.float32 else 1)
+    return given, w.astype(dtype), v.astype(dtype), bound * (WIDER if dtype == np.float32 else 1)
 
 
 def check_hvp(
@@ -515,15 +563,13 @@ def check_hvp(
     >>> check_hvp(f, g, lambda w, v: A.diagonal() * v, np.ones(2)).verdict
     'FAIL'
     """
-    f, grad, hvp = _numpys(f), _numpys(grad), _numpys(hvp)
-    w, v, bound = _prepare(f, w, v, bound)
+    (f, grad, hvp), w, v, bound = _prepare({"f": f, "grad": grad, "hvp": hvp}, w, v, bound)
     measure = partial(error_with_cancellation, w=w, v=v, bound=bound, atol=atol)
-    measures = (partial(measure, hvp(w, one)) for one in v)
-    reports = [_weigh_hvp(f, grad, w, *both, bound) for both in zip(v, measures)]
+    products = ((one, hvp(w, one)) for one in v)
+    reports = [_weigh_hvp(f, grad, w, one, Hv, partial(measure, Hv), bound) for one, Hv in products]
     bad = [report for report in reports if not report.error_ok]  # NaN too
     worst = bad[0] if bad else max(reports, key=lambda report: report.error / report.bound)
-    slope = _median_slope(lambda v: taylor_slope(f, grad, w, v, hvp), v)
-    return worst._replace(slope=slope, order=3)
+    return _add_slope(worst, lambda v: taylor_slope(f, grad, w, v, hvp), v, 3)
 
 
 def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND) -> Report:
@@ -584,8 +630,8 @@ def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
 
     if getattr(model, "takes_complex", True):
         derived = {
-            "gradient": _weigh_gradient(f, w, lambda by: _error(g, by(w)), bound),
-            "hvp": _weigh_hvp(f, grad, w, v, lambda by: _error(Hv, by(w)), bound),
+            "gradient": _weigh_gradient(f, w, g, lambda by: _error(g, by(w)), bound),
+            "hvp": _weigh_hvp(f, grad, w, v, Hv, lambda by: _error(Hv, by(w)), bound),
         }
     else:
         ways = np.concatenate([v[None], _directions(w)[1:]])

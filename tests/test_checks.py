@@ -18,7 +18,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.draws.sources import NumPySource, draw_trace
 from fedref.judge.adapter import BY_SAMPLES, RUNS, name_state, settings
-from fedref.models import Logistic
+from fedref.models import BinaryLogistic, Logistic
 from fedref.models.batch import Batch
 from fedref.proofs import Setting
 
@@ -487,6 +487,11 @@ def sigmoid(z):
     return 1 / (1 + np.exp(-z))
 
 
+def writes(w):
+    w -= 1
+    return np.sum(w**2)
+
+
 S = np.random.default_rng(0).normal(size=(6, 3))
 #: f, its gradient, its H v, and what `where` says.
 RIGHT = {
@@ -511,6 +516,9 @@ RIGHT = {
     ),
     "float32": (lambda w: np.exp(narrow(w)).sum(), lambda w: np.exp(narrow(w)),
                 lambda w, v: np.exp(w) * v, ""),
+    "longdouble": (lambda w: np.exp(w).sum(dtype=np.result_type(w, np.longdouble)), np.exp,
+                   lambda w, v: np.exp(w) * v, ""),
+    "writes into w": (writes, lambda w: w.__isub__(1).__imul__(2), lambda w, v: v.__imul__(2), ""),
     "sparse": (
         lambda w: ((sparse.csr_array(S) @ w) ** 2).sum() / 2, lambda w: S.T @ (S @ w),
         lambda w, v: S.T @ (S @ v), "",
@@ -532,6 +540,83 @@ def test_right_derivatives_pass_and_wrong_ones_fail_whatever_f_is_written_in(nam
     for off in (lambda y: 1.01 * y, lambda y: y + np.array([0, 0, 0.02]), lambda y: 0 * y):
         assert not checks.check_gradient(f, lambda w: off(grad(w)), w).error_ok  # noqa: B023
         assert not checks.check_hvp(f, grad, lambda w, v: off(hvp(w, v)), w).error_ok  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    "w",
+    [np.float16(W), W.astype(np.longdouble), np.array(0.3), 0.3, W[:, None], np.outer(W, V), [1, -2],
+     1e-8 * W, 1e200 * W],
+)  # fmt: skip
+def test_points_of_any_shape_scale_and_precision(w):
+    """Neither a step that overflows nor a complex step that is rounded to 0 is an answer."""
+    scale = np.max(np.abs(w))
+
+    def g(w):
+        return np.exp(w / scale) / scale
+
+    def f(w):
+        return np.exp(w / scale).sum()
+
+    assert checks.check_gradient(f, g, w).ok
+    assert not checks.check_gradient(f, lambda w: g(w) * (1 + 1e-5), w).error_ok
+
+
+@pytest.mark.parametrize(
+    ("model", "w", "v", "X", "y"),
+    [
+        # both labels' biases move by as much: H v is 0
+        (Logistic(1, 2), [0, 0, 0, -0.5], [-2, 1.5, -1, -1], [[0.0]], [0]),
+        # the remainder's terms of orders 3 and 4 cancel
+        (BinaryLogistic(3, 0.5), [1, 0, 0, -2], [1, 0, 0, 1], [[2.0, -1, 2], [0, 0, 0.25]], [1, 0]),
+        # 1 − p has three digits less than p
+        (Logistic(1, 2), [2, -2, -2, -2], None, [[-2.0], [-2]], [0, 0]),
+    ],
+)
+def test_right_products_pass_in_every_direction(model, w, v, X, y):
+    D, w = Batch(np.array(X), np.array(y)), np.array(w, float)
+    f, grad = partial(model.loss, D=D), partial(model.grad, D=D)
+    assert checks.check_hvp(f, grad, lambda w, v: model.hvp(w, v, D), w, v).ok
+    assert not checks.check_hvp(f, grad, lambda w, v: model.hvp(w, v, D) + 1e-9, w, v).ok
+
+
+def square(w):
+    return np.sum(w**2)
+
+
+NEXT = iter(range(10))
+#: What is given to check_gradient, and a part of the error.
+NO_FUNCTIONS = [
+    (np.square, np.copy, W, None, "f returns an array of shape (3,), expected a number"),
+    (lambda w: None, np.copy, W, None, "f returns values of type object, expected numbers"),
+    (lambda w: square(w) + next(NEXT), np.copy, W, None, "f is random"),
+    (square, lambda w: w[:, None], W, None, "grad returns an array of shape (3, 1), expected (3,)"),
+    (square, np.copy, W + 1j, None, "w has 3 numbers of type complex128, expected some real ones"),
+    (square, np.copy, None, None, "w has 1 numbers of type object"),
+    (square, np.copy, W, V[:2], "v has shape (2,), expected that of w, (3,)"),
+]
+
+
+@pytest.mark.parametrize(("f", "grad", "w", "v", "words"), NO_FUNCTIONS)
+def test_what_is_no_function_of_a_point_is_told(f, grad, w, v, words):
+    for check in (
+        checks.check_gradient,
+        lambda f, g, *at: checks.check_hvp(f, g, lambda w, v: v, *at),
+    ):
+        with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+            check(f, grad, w, v)
+
+
+def test_a_failure_says_where_and_why():
+    def worst(y):
+        return 2 * y + np.array([0, 0.5, -1])
+
+    assert checks.check_gradient(square, worst, V).where == "entry 2: got -5.0, expected -4.0"
+    report = checks.check_gradient(square, lambda w: np.ma.masked_equal(2 * w, 1), V)
+    assert report.where == "entry 1: got nan, expected 1.0"
+    report = checks.check_gradient(lambda w: np.abs(w).sum(), np.sign, 0 * W)
+    assert report.where.startswith("the Taylor slope is 1.00, expected 2: f has a kink")
+    report = checks.check_hvp(square, lambda w: w, lambda w, v: 2 * v, W)
+    assert report.where.endswith("or grad is wrong")
 
 
 def test_functions_of_tensors():
