@@ -193,7 +193,13 @@ def students_of(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         if not path.is_dir():
             yield path, path.stem
             continue
-        found = sorted(p for p in path.rglob("*.py") if p.name != "suspect.py")
+        # Jupyter and macOS add .ipynb_checkpoints/, __MACOSX/, ._name.py
+        found = sorted(
+            p
+            for p in path.rglob("*.py")
+            if p.name != "suspect.py"
+            and not any(part.startswith((".", "__")) for part in p.relative_to(path).parts)
+        )
         if not found:
             raise ConfigError(f"{path}: no .py file in this folder, expected those of a class")
         for one in found:
@@ -226,7 +232,8 @@ def check_one(
 def class_table(rows: Sequence[Row]) -> str:
     """Return a table student × exercise, and how often each is right and its most frequent mistake."""
     names = list(dict.fromkeys(row.exercise for row in rows))
-    cells = {(row.student, row.exercise): row.verdict for row in rows}
+    attempts = sorted(rows, key=lambda row: row.verdict in GOOD)  # the best of a student's counts
+    cells = {(row.student, row.exercise): row.verdict for row in attempts}
     table = [["", *names]]
     for student in dict.fromkeys(row.student for row in rows):
         table.append([student, *(cells.get((student, name), "") for name in names)])

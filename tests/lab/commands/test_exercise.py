@@ -50,14 +50,19 @@ def test_the_folder_of_a_class_ends_with_a_table_in_which_every_file_has_a_row(t
         own.parent.mkdir()
         own.write_text(head + mark + code.replace("...", "mu * ((w - w_t) ** 2).sum()"), "utf-8")
     (tmp_path / "class" / "eve.py").write_bytes(b"\xff\xfe")
+    for name in (".ipynb_checkpoints/a.py", "__MACOSX/a.py", "._a.py"):  # no work of a student
+        (tmp_path / "class" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "class" / name).write_bytes(b"\x00")
+    (tmp_path / "class" / "bob" / "proximal (1).py").write_text(right.read_text("utf-8"), "utf-8")
     table = tmp_path / "class.csv"
     capsys.readouterr()
     assert main("exercise", "check", tmp_path / "class", "--csv", table) == 2
     out = capsys.readouterr().out
     assert re.search(r"^ada +right$", out, re.MULTILINE)
-    assert re.search(r"^bob +not right$", out, re.MULTILINE)
+    assert re.search(r"^=cmd +not right$", out, re.MULTILINE)
     assert re.search(r"^eve +not read$", out, re.MULTILINE)
-    assert "proximal: 1 of 3 right; most often (2 ×): the factor of the square is μ/2" in out
+    assert re.search(r"^bob +right$", out, re.MULTILINE)  # one of two
+    assert "proximal: 2 of 4 right; most often (2 ×): the factor of the square is μ/2" in out
     with table.open(encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     assert {*rows} == {"ada", "bob", "'=cmd", "eve"}
