@@ -150,7 +150,7 @@ def git_commit() -> str:
         return "unknown"  # installed somewhere inside another project
     ours = ("fedref", "reproduce/*.py", "reproduce/papers/*.toml")
     changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", *ours)
-    return head[:10] + " + changes" * bool(changed)
+    return f"{head[:10]} + changes" if changed else head[:10]
 
 
 def git(folder: Path, *words: str) -> str:

@@ -356,7 +356,7 @@ def make_trace(
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
         {"state": {"server": start}, "data": data, "plans": plans}, required, tag,
-        about or f"{rounds} round{'s' * (rounds > 1)}: {SUBJECTS[algorithm][1]}",
+        about or f"{rounds} round{'s' if rounds > 1 else ''}: {SUBJECTS[algorithm][1]}",
     )  # fmt: skip
 
 
@@ -615,7 +615,7 @@ def loader_cases() -> Iterator[Case]:
         inputs = client_inputs(given["state"], given["data"], given["plans"][0], i)
         one = make_case(
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
-            f"a client of {n} row{'s' * (n > 1)}: {text}",
+            f"a client of {n} row{'s' if n > 1 else ''}: {text}",
         )  # fmt: skip
         yield one._replace(part=(whole.name, 0, int(given["plans"][0]["clients"][i])))
     for case in split_round(whole._replace(name="round-loader"), 1):
