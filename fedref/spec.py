@@ -917,6 +917,7 @@ class Dual(NDArrayOperatorsMixin):
     seed : the call of `gradient` that chose them. What is not in `rules` raises TypeError."""
 
     rules: Any  # RULES, below; a subclass may have more
+    gradient: Any  # `gradient_of_dual`
 
     def __init__(self, a, slope, seed):
         self.a, self.slope, self.seed = a, slope, seed
@@ -954,14 +955,18 @@ class Dual(NDArrayOperatorsMixin):
         return partial(self.rules[getattr(np, name)], self)
 
     def refuse(self, *_, **__):
-        raise TypeError("a dual number is no float, and no entry of an array: write np.exp for "
-                        "math.exp, np.stack for np.array and for assignments")  # fmt: skip
+        raise TypeError(
+            "a number whose gradient is taken is no float, and no entry of an array: write np.exp for "
+            "math.exp, np.stack for np.array and for assignments"
+        )
 
     __array__ = __float__ = __int__ = __complex__ = __bool__ = refuse
 
     def __array_ufunc__(self, f, method, *xs, **options):
         if "out" in options:
-            raise TypeError("dual numbers do not change in place: write z = z + x for z += x")
+            raise TypeError(
+                "in a gradient numbers do not change in place: write z = z + x for z += x"
+            )
         if f not in self.rules or method != "__call__" or options:
             name = f.__name__ if method == "__call__" else f"{f.__name__}.{method}"
             raise TypeError(self.no_rule(f"np.{name}"))
@@ -974,7 +979,7 @@ class Dual(NDArrayOperatorsMixin):
 
     def no_rule(self, name):
         known = ", ".join(sorted({f.__name__ for f in self.rules}))
-        return f"dual numbers have no rule for {name}; they have some for {known}"
+        return f"a gradient has no rule for {name}; it has some for {known}"
 
 
 def value(x):
@@ -998,7 +1003,7 @@ REVERSE: Any = ContextVar("reverse", default=None)
 
 
 def other_way(x, kind):
-    return gradient_of_dual if isinstance(x, Dual) else None if kind else REVERSE.get()
+    return x.gradient if isinstance(x, Dual) else None if kind else REVERSE.get()
 
 
 def gradient_of_dual(f, x):
@@ -1029,7 +1034,7 @@ def compare(f, *xs):
 def product(u, v):
     a, b = value(u), value(v)
     if np.ndim(b) > 2:
-        raise TypeError("dual numbers have no rule for @ with more than a matrix on its right")
+        raise TypeError("a gradient has no rule for @ with more than a matrix on its right")
 
     def slope(j, x):
         if not j:
@@ -1092,6 +1097,7 @@ RULES: Any = {
     np.argmax: lambda x, axis=None: x.a.real.argmax(axis), np.ndim: lambda x: x.ndim,
 }  # fmt: skip
 Dual.rules = RULES
+Dual.gradient = staticmethod(gradient_of_dual)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from fedref import spec
 from fedref.judge.slopes import COMPOSED, ELEMENTWISE
@@ -22,7 +21,7 @@ from fedref.judge.slopes import COMPOSED, ELEMENTWISE
 NUMBERS = count()
 
 
-class Node(NDArrayOperatorsMixin):
+class Node(spec.Dual):
     """A number on the tape of one gradient. a : its value, an array, or a Node of a gradient around it.
 
     tape : the number of the variable that the gradient is in. parents : (x, pull) for each number that it
@@ -32,52 +31,12 @@ class Node(NDArrayOperatorsMixin):
     def __init__(self, a: Any, tape: int, parents: Any = ()) -> None:
         self.a, self.tape, self.parents, self.number = a, tape, parents, next(NUMBERS)
 
-    shape = property(lambda x: np.shape(x.a))
-    ndim = property(lambda x: np.ndim(x.a))
-    size = property(lambda x: np.size(x.a))
-    dtype = property(lambda x: x.a.dtype)
     real = property(lambda x: x)
-    T = property(lambda x: transpose(x))
-
-    def __len__(self) -> int:
-        return len(self.a)
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, i: Any) -> Any:
         return record(lambda x: x[i], self, pull=lambda g, y, x: scatter(g, i, np.shape(x)))
 
-    def __getattr__(self, name: str) -> Any:  # z.sum(0) is np.sum(z, 0)
-        if name.startswith("_") or getattr(np, name, None) not in RULES:
-            raise AttributeError(f"a gradient has no rule for .{name}")
-        return partial(RULES[getattr(np, name)], self)
-
-    def refuse(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(
-            "a number whose gradient is taken is no float, and no entry of an array: write np.exp for "
-            "math.exp, np.stack for np.array and for assignments"
-        )
-
-    __array__ = __float__ = __int__ = __complex__ = __bool__ = __setitem__ = refuse
-
-    def __array_ufunc__(self, f: Any, method: str, *xs: Any, **options: Any) -> Any:
-        if "out" in options:
-            raise TypeError(
-                "in a gradient numbers do not change in place: write z = z + x for z += x"
-            )
-        return rule_of(f, (f".{method}" if method != "__call__" else ""), **options)(*xs)
-
-    def __array_function__(self, f: Any, types: Any, xs: Any, options: Any) -> Any:
-        return rule_of(f)(*xs, **options)
-
-
-def rule_of(f: Any, method: str = "", **options: Any) -> Any:
-    if method or options or f not in RULES:
-        known = ", ".join(sorted({f.__name__ for f in RULES}))
-        wrong = f"np.{f.__name__}{method}"
-        raise TypeError(f"a gradient has no rule for {wrong}; it has some for {known}")
-    return RULES[f]
+    __setitem__ = spec.Dual.refuse
 
 
 def record(f: Callable[..., Any], *xs: Any, pull: Any) -> Any:
@@ -111,6 +70,9 @@ def gradient(f: Callable[[Any], Any], x: Any) -> Any:
             before = left.get(parent.number, (parent, 0))[1]
             left[parent.number] = parent, before + pull(g)
     return np.zeros(np.shape(x))
+
+
+Node.gradient = staticmethod(gradient)
 
 
 @contextmanager
@@ -223,3 +185,4 @@ RULES: dict[Any, Callable[..., Any]] = {
     np.shape: lambda x: x.shape, np.ndim: lambda x: x.ndim, np.size: lambda x: x.size,
     np.zeros_like: lambda x: 0 * compare(np.asarray, x), np.real: lambda x: x,
 }  # fmt: skip
+Node.rules = RULES
