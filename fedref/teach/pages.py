@@ -31,7 +31,7 @@ from fedref.teach.source import Equation, algorithms_of, page_name, text_of
 NAMES = (
     "`f(w, D)` is the mean loss on a batch D, `f.grad(w, D)` its gradient, `f.hvp(w, v, D)` its Hessian "
     "times v; a round is a list of clients, each with the batches of its local steps. "
-    "[The papers in one file](spec.html) have every other name."
+    "[The papers in one file](spec.html) explains every other name."
 )
 
 # ---- one paper -----------------------------------------------------------------------------------
