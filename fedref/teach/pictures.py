@@ -136,7 +136,7 @@ def federation_of(pooled: bool) -> Federation:
 def play_rounds(
     algorithm: AnyAlgorithm, rounds: int = PLAYED, steps: Sequence[int] = STEPS, more: int = 0
 ) -> list[Round]:
-    """Run rounds of both clients, and note each client's local steps; after `more`, whether it rests."""
+    """Run rounds of both clients, and note each client's local steps; where it rests after `more`."""
     federation, paths = federation_of(algorithm.pooled), list[Array]()
 
     def work(_: Any, model: Model, sent: Any, states: Any, data: LocalData) -> Any:
@@ -149,14 +149,10 @@ def play_rounds(
         return run_clients(algorithm, model, sent, states, data)
 
     state, played = State(algorithm.initial(MODEL, START), {}), list[Round]()
-    for t in range(rounds + more):
+    for t in range(rounds):
         before, plan = first_vector(state.server), plan_of(algorithm, t, steps)
         paths.clear()
-        run: Any = work if t < rounds else run_clients
-        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=run)
-        after = first_vector(state.server)
-        if t >= rounds:
-            continue
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=work)
         sent, adapts = algorithm.download(state.server), algorithm.adapts_on
         tested = [
             algorithm.personalised_params(MODEL, sent, state.clients.get(k), D if adapts else None)
@@ -165,9 +161,22 @@ def play_rounds(
         ]
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
         alpha = getattr(getattr(state.server, "learner", None), "alpha", None)
-        played.append(Round(before, local, after, tested, alpha))
-    rests = more and np.linalg.norm(after - before) < 1e-4  # false where it has diverged
-    return [r._replace(rest=after if rests else None) for r in played]
+        played.append(Round(before, local, first_vector(state.server), tested, alpha))
+    later = range(rounds, rounds + more)
+    rest = resting_point(algorithm, state, later, steps) if more else None
+    return [r._replace(rest=rest) for r in played]
+
+
+def resting_point(
+    algorithm: AnyAlgorithm, state: State, ts: Sequence[int], steps: Sequence[int]
+) -> Array | None:
+    """Return where the server is after rounds ts, or None where it still moves, or has diverged."""
+    federation = federation_of(algorithm.pooled)
+    for t in ts:
+        before, plan = first_vector(state.server), plan_of(algorithm, t, steps)
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=run_clients)
+    after = first_vector(state.server)
+    return after if np.linalg.norm(after - before) < 1e-4 else None
 
 
 def first_vector(value: Any) -> Array:
