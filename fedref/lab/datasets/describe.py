@@ -102,18 +102,21 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
 
 
 def byte_note(source: Source, scaling: str | None) -> str:
-    """Return a note on whether bytes are taken for pixels or for numbers; "" if X holds no bytes."""
+    """Return a note on whether numbers are taken for pixels; "" if X holds none that may be some."""
     X, known = source.X, source.full_scale not in (None, BYTE)
-    if X.dtype != np.uint8 or source.vocabulary is not None or known or not X.size:
+    if source.vocabulary is not None or known or not X.size:
         return ""
-    text = f"uint8, {X.min()} to {X.max()}: "
+    low, high, is_bytes = X.min(), X.max(), X.dtype == np.uint8
+    text = f"{X.dtype}, {low:g} to {high:g}: "
     if scaling == "unit":
         return f"{text}divided by 255; --set split.scaling=none leaves them as they are"
-    if scaling != "none":
+    wide, whole = source.image or X.shape[1] >= MANY, not (X[:MANY] % 1).any()
+    pixels = wide and whole and low >= 0 and BYTE / 2 < high <= BYTE
+    if scaling != "none" or not (is_bytes or pixels):
         return ""
-    pixels = X.shape[1] >= MANY and X.max() > BYTE / 2
-    text += "taken as numbers, though they may be pixels" if pixels else "taken as numbers"
-    return f"{text}; --set split.scaling=unit divides by 255"
+    unit = "--set split.scaling=unit divides by 255"
+    right = unit if is_bytes else "divide by 255, or --set split.scaling=standardise"
+    return f"{text}taken as numbers{', though they may be pixels' * bool(pixels)}; {right}"
 
 
 def split_notes(federation: Federation) -> Iterator[str]:

@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
-from fedref.boundary.files import as_data_error, data_error, exists
+from fedref.boundary.files import as_data_error, data_error, exists, first_repeated
 from fedref.boundary.values import check_table, literal
 from fedref.lab.datasets import texts
 from fedref.lab.datasets.formats import idx, leaf, mat, npz, recipes, svmlight, tables
 from fedref.lab.datasets.formats.arrays import Raw, require, source_of
 from fedref.lab.datasets.registry import SOURCES
+from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
 Folder = str | os.PathLike[str] | None
@@ -243,8 +244,8 @@ SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".tsv": tables.read,
 } | dict.fromkeys((".svm", ".libsvm", ".svmlight"), svmlight.read)
 EXPECTED = (
-    "a file .npz, .csv, .tsv, .json or .svm, or a folder of idx or LEAF files; `fedref data --help` says "
-    "how others become one"
+    "a file .npz, .csv, .tsv, .json or .svm, also with .gz, or a folder of idx or LEAF files; "
+    "`fedref data --help` says how others become one"
 )
 
 
@@ -291,6 +292,10 @@ IN_MEMORY = (
 )
 
 
+#: Names of parts of data, which are no clients.
+PARTS = {"train", "test", "val", "valid", "validation", "dev"}
+
+
 def is_in_memory(value: object) -> bool:
     """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
     if isinstance(value, tuple):  # of lists, arrays, or objects that NumPy can convert to arrays
@@ -307,7 +312,7 @@ def is_by_client(value: Mapping[Any, Any]) -> bool:
         bool(value)
         and all(isinstance(x, tuple | list) and len(x) == 2 for x in value.values())
         # an array may be one that NumPy cannot convert
-        and all(X.ndim == 2 if hasattr(X, "ndim") else np.ndim(X) == 2 for X, _ in value.values())
+        and all(1 < (X.ndim if hasattr(X, "ndim") else np.ndim(X)) < 5 for X, _ in value.values())
     )
 
 
@@ -323,16 +328,47 @@ def from_memory(value: Any, where: str) -> Source | Federation:
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
     if "X" not in value and is_by_client(value):
-        pairs = [[tables.as_array(part, where) for part in pair] for pair in value.values()]
-        Xs, ys = zip(*pairs)
-        with as_data_error(where, "X with as many columns for each client"):
-            X, y = np.concatenate(Xs), np.concatenate(ys)
-        for name, (rows, labels) in zip(value, pairs):
-            what = f"client {name} has {len(rows)} rows of X and {len(labels)} labels"
-            require(len(rows) == len(labels), where, what, "as many of both")
-        value = {"X": X, "y": y, "client": np.repeat([*map(str, value)], [len(y) for y in ys])}
-    named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
-    return source_of(Raw(named_arrays), where, name=where)
+        return source_of(join_clients(value, where), where, name=where)
+    return source_of(Raw(as_arrays(value, where)), where, name=where)
+
+
+def as_arrays(value: Mapping[Any, Any], where: str) -> dict[str, Array]:
+    """Return named arrays; refuse a Series whose index has X's rows in another order."""
+    rows = {name: part.index for name, part in value.items() if hasattr(part, "iloc")}
+    X = next(iter(rows.values()), None)
+    for name, index in rows.items():
+        moved = len(index) == len(X) and not index.equals(X) and index.isin(X).all()
+        wrong = f"{name} has the rows in another order, by its index"
+        right = f"one order: {name}.loc[X.index], or reset_index(drop=True) if it is one"
+        require(not moved, where, wrong, right)
+    return {str(name): tables.as_array(array, where) for name, array in value.items()}
+
+
+def join_clients(clients: Mapping[Any, tuple[Any, Any]], where: str) -> Raw:
+    """Return the rows of {client: (X, y)}."""
+    names = [*map(str, clients)]
+    twice = first_repeated(names)
+    require(twice is None, where, f"two clients are called {twice}", "names that differ")
+    right = "{client: (X, y)}, or arrays X, y and test, which is true for test rows"
+    require(not {*names} <= PARTS, where, f"{', '.join(names)} are parts", right)
+    headers = {(*tables.names_of(X),) for X, _ in clients.values() if tables.is_frame(X)}
+    wrong = "the clients' DataFrames have other columns, or another order"
+    require(len(headers) < 2, where, wrong, "the same columns for each client")
+    pairs = [as_arrays({"X": X, "y": y}, where).values() for X, y in clients.values()]
+    Xs, ys = zip(*pairs)
+    for name, X, y in zip(names, Xs, ys):
+        what = f"client {name} has {len(X)} rows of X and {len(y)} labels"
+        require(len(X) == len(y), where, what, "as many of both")
+    held = [(X, y) for X, y in zip(Xs, ys) if len(y)] or [*zip(Xs, ys)]
+    kinds = {(X.dtype == np.uint8, y.dtype.kind in "buif") for X, y in held}
+    wrong = "some clients have bytes in X, or words in y, and others do not"
+    require(len(kinds) == 1, where, wrong, "one kind of both")
+    with as_data_error(where, "X with as many columns for each client"):
+        X, y = np.concatenate([X for X, _ in held]), np.concatenate([y for _, y in held])
+    empty = len(names) - len(held)
+    notes = (f"{empty} of {len(names)} clients have no row",) if empty else ()
+    arrays = {"X": X, "y": y, "client": np.repeat(names, [len(y) for y in ys])}
+    return Raw(arrays, {"notes": notes})
 
 
 def check_source(source: Source) -> None:

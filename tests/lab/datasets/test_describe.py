@@ -57,6 +57,8 @@ def test_what_becomes_of_labels_is_said(y, names, known, note):
 
 PIXELS, COUNTS = np.full((4, 64), 200, np.uint8), np.arange(8, dtype=np.uint8).reshape(4, 2)
 IMAGES, UNIT = COUNTS[..., None], "--set split.scaling=unit divides by 255"
+DOUBT = ("200 to 200: taken as numbers, though they may be pixels; divide by 255, or "
+         "--set split.scaling=standardise")  # fmt: skip
 DIVIDED = "uint8, 0 to 7: divided by 255; --set split.scaling=none leaves them as they are"
 
 
@@ -71,6 +73,10 @@ DIVIDED = "uint8, 0 to 7: divided by 255; --set split.scaling=none leaves them a
         (COUNTS.astype(int), None, "", 7),
         (PIXELS, None, f"uint8, 200 to 200: taken as numbers, though they may be pixels; {UNIT}", 200),
         (PIXELS[:, :63], None, f"uint8, 200 to 200: taken as numbers; {UNIT}", 200),
+        (PIXELS * 1.0, None, f"float64, {DOUBT}", 200),  # as a CSV has them
+        (PIXELS.astype(int).reshape(4, 8, 8), None, f"int64, {DOUBT}", 200),
+        (PIXELS + 0.5, None, "", 200.5),
+        (PIXELS * 2.0, None, "", 400),
     ],
 )  # fmt: skip
 def test_whether_bytes_are_pixels_or_numbers_is_said(X, scaling, note, largest):

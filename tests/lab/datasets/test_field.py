@@ -53,7 +53,7 @@ def test_shakespeare_as_leaf_writes_it(tmp_path):
     x, y = [TEXT[i : i + 80] for i in range(20)], [TEXT[i + 80] for i in range(20)]
     whole = leaf_object(a=(x, y), b=(x[:5], y[:5]))
     path = put_json(tmp_path, whole)
-    source, empty = load(path), leaf_object(a=(x, y), b=(x[:5], y[:5]), c=([], []))
+    source, empty = load(path), leaf_object(a=(x, y), b=(x[:5], y[:5]), nan=([], []))
     assert source.vocabulary == texts.CHARACTERS
     assert [texts.decode(row) for row in source.X[:20]] == x
     assert texts.decode(source.y[:20]) == "".join(y)
@@ -63,7 +63,7 @@ def test_shakespeare_as_leaf_writes_it(tmp_path):
     assert "1 of 3 users have no row" in load(path).notes
     for counts, message in (
         ([98, 84, 30], "'a': 20 rows in x, 20 in y, 98 in num_samples"),
-        ([99, 84, 80], "'c': 0 rows in x, 0 in y, 80 in num_samples"),
+        ([99, 84, 80], "'nan': 0 rows in x, 0 in y, 80 in num_samples"),
         ([19, 84, 30], "19 in num_samples"),
     ):
         put_json(tmp_path, {**empty, "num_samples": counts})
@@ -185,14 +185,21 @@ def test_columns_that_look_like_something_else_are_features_and_that_is_said(tmp
     assert found.X.shape == (2, 6)
     assert "taken as features: Is_Test, fold, weight, Unnamed: 0, user-id; leave" in found.notes[0]
     assert csv(tmp_path, "a,heavy,y", "1,0,2").notes == ()
+    (note,) = csv(tmp_path, "a,client,y", "1,NA,2", "2,n,1").notes
+    assert "client is NA in some rows, taken for a name: leave out these rows if" in note
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (("a;y", "1,5;0"), "a is '1,5'; .* with a decimal point in the place of the comma"),
+        (("a;y", "1,5;0"), "a is '1,5'; .* with a decimal point in the place of a comma"),
+        (("a;y", "-1.234,5;0"), "a is '-1.234,5'; .* a comma, and thousands not set apart"),
+        (("a;y", "1 234.5;0"), "a is '1 234.5'; .*, and thousands not set apart"),
         (("a,y", "?,0"), "a is '\\?'; .*fill the cell, or leave out its row"),
+        (("a,y", "True,0"), "a is 'True'; .*; words, dates and units become numbers, such as 0"),
         (("a,y", "1,?"), r"y is '\?'; expected a number or a word"),
+        (("a,y", "1,ok", "2,nan"), r"line 3 \(row 1\): y is 'nan'; expected finite numbers in all"),
+        (("a,client,y", "1,n,1", "2,nan,0"), "client is nan in some rows; expected a name in all"),
     ],
 )
 def test_cells_of_other_habits_are_refused(tmp_path, lines, message):

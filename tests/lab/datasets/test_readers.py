@@ -283,13 +283,52 @@ WRONG: list[tuple[Any, ...]] = [
     (Source(FLAT, Y.tolist()), "arrays: y is a list of shape .*; expected an array"),
     ({"a": (FLAT, Y[:-1])}, "client a has 8 rows of X and 7 labels"),
     ({"a": (FLAT, Y), "b": (FLAT[:, 1:], Y)}, "as many columns"),
+    ({1: (FLAT, Y), "1": (FLAT, Y)}, "two clients are called 1; expected names that differ"),
+    ({"train": (FLAT, Y), "test": (FLAT, Y)}, "train, test are parts; expected .* X, y and test"),
+    ({"a": (FLAT, Y), "b": (FLAT, Y.astype(str))}, "some clients have bytes in X, or words in y"),
+    ({"a": (FLAT, Y), "b": (FLAT * 1.0, Y)}, "some clients have bytes in X"),
+    ({"a": (FLAT[:0], Y[:0])}, r"X has shape \(0, 9\); expected .* n of 1 or more"),
+    ((FLAT, np.eye(4)[Y % 4]), r"shape \(8, 4\); .* 8 rows: y.argmax\(1\) if each is one-hot"),
+    ((np.zeros((8, 2, 6, 6)), Y), r"channels seem to be first; expected .* \(8, 6, 6, 2\)"),
+    ((FLAT, np.array(["a", np.nan] * 4)), "y is nan in some rows; expected a name in all rows"),
+    ({"X": FLAT, "y": Y, "test": Y.astype(str)}, "test holds <U.*; expected true or 1 for test"),
     ((np.ma.masked_array(FLAT, FLAT > 99), Y), "data: an array has masked entries"),
     (([[1.0, 2.0], [3.0]], [0, 1]), "expected rows of one length"),
     ("width", [1.0, 2.0, np.nan], "data: row 2: width is nan; expected"),
     ("width", list("abc"), "data: row 0: width is 'a'; expected a finite number"),
     ("patient", list("bca"), "patient is 'b'.* whose row it is has the name client"),
+    ("width", [True, None, False], "row 1: width is 'None'|row 1: width is None; .*fill the cell"),
+    ("width", ["1.5", "2", "3"], r"width is '1.5'; .*, and no str: astype\(float\) makes one"),
     ("y", [None, "a", "b"], "y is (nan|None) in row 0"),
 ]  # fmt: skip
+
+
+def test_rows_and_columns_of_frames_in_another_order_are_refused():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "client": list("nnm"), "y": [0, 1, 1]}
+    )
+    X, y = frame[["a", "b"]], frame["y"]
+    for value, message in (
+        (
+            (X, y[::-1]),
+            r"y has the rows in another order, by its index; expected .*y.loc\[X.index\]",
+        ),
+        ({"m": (X[::-1], y)}, "y has the rows in another order"),
+        ({"m": (X, y), "n": (X[["b", "a"]], y)}, "DataFrames have other columns, or another order"),
+        (frame.set_index("client"), r"client is in the index, which is not read; .*reset_index"),
+    ):
+        with pytest.raises(DataError, match=message):
+            from_memory(value, "data")
+    for value in ((X[::-1], y[::-1]), (X[:2], y[1:]), (X, y.reset_index(drop=True))):
+        from_memory(value, "data")
+
+
+def test_clients_may_have_images_or_no_row():
+    images = {"a": (X, Y), "b": (X[:0], Y[:0])}
+    source = from_memory(images, "data")
+    assert (source.image, source.full_scale, source.client_names) == ((3, 3, 1), 255, ("a",))
+    assert source.notes == ("1 of 2 clients have no row",)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -141,7 +141,7 @@ WRONG: dict[str, dict[str, bytes | Callable[[], bytes]]] = {
         "line 3 .row 1.: y is 'two', and a number in other rows": csv("a,2", "a,two"),
         "no column y, only age, weight, client, z; .* with one of y, .*data.label": csv("y\n", "z\n"),
         "two columns are called age": csv("weight", "age"),
-        "a column has no name": csv("age", ""),
+        r"column 1 has no name; .*to_csv\(..., index=False": csv("age", ""),
         "shop is 'b'; .*data.client='shop'": csv("client", "shop"),
         "data.csv: is empty": b"\n\n",
         "line 2 .row 0.: test is 'yes'; expected 1 or true": b"x,test,y\n1,yes,0\n",

@@ -27,6 +27,9 @@ BYTE = 255.0
 CHANNELS = (1, 3, 4)
 #: Of more names only so many are listed, and a longer one is cut.
 MAX_LISTED, LABEL_WIDTH = 5, 40
+#: What libraries write where a value is missing, and what stands for "unknown" in tables of others.
+MISSING = {"nan", "<na>", "nat"}
+UNKNOWN = MISSING | {"?", "na", "n/a", "null", "none", "-", "."}
 
 
 class Raw(NamedTuple):
@@ -54,10 +57,18 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
         client = np.asarray(arrays["client"])
         if "client_names" not in facts:
             client, facts["client_names"] = encode_clients(client, len(X), where)
+    named = (("y", facts["label_names"]), ("client", facts.get("client_names")))
+    for what, names in named if "vocabulary" not in facts else ():  # a user may be called None
+        unknown = [name for name in names or () if name.lower() in UNKNOWN]
+        missing = f"{what} is {list_some(unknown)} in some rows"
+        right = "a name in all rows; leave out those where it is missing"
+        require(MISSING.isdisjoint(map(str.lower, unknown)), where, missing, right)
+        note = f"{missing}, taken for a name: leave out these rows if it stands for an unknown one"
+        facts["notes"] = (*facts.get("notes", ()), *([note] if unknown else []))
     if "test" in arrays:
-        test = as_integers(np.asarray(arrays["test"]), len(X), where, "test")
-        wrong = "test holds other values, or is true for all rows"
         right = "true or 1 for test rows, false or 0 for training rows"
+        test = as_integers(np.asarray(arrays["test"]), len(X), where, "test", right)
+        wrong = "test holds other values, or is true for all rows"
         require({0} <= set(test.tolist()) <= {0, 1}, where, wrong, right)
         order = np.argsort(test, kind="stable")
         X, y, client = X[order], y[order], None if client is None else client[order]
@@ -108,10 +119,11 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
     require(X.dtype.kind in "buif", where, f"X holds {X.dtype}", "numbers in X")
     shapes = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
     require(2 <= X.ndim <= 4 and X.size, where, f"X has shape {X.shape}", shapes)
-    if X.ndim == 4 and X.shape[1] in CHANNELS and X.shape[3] > max(CHANNELS):
+    if X.ndim == 4 and X.shape[3] > max(CHANNELS):
         n, C, H, W = X.shape
         last = f"channels last, {(n, H, W, C)}: numpy.moveaxis(X, 1, -1)"
-        raise data_error(where, f"X has shape {X.shape}, whose channels seem to be first", last)
+        wrong = f"X has shape {X.shape}, whose channels seem to be first"
+        require(C not in CHANNELS and not C < H == W, where, wrong, last)
     X = X.view(np.uint8) if X.dtype.kind == "b" else X
     X = np.ascontiguousarray(X, X.dtype.newbyteorder("="))  # in this machine's byte order
     # min and max are nan or inf if any value is; unlike isfinite(X) they need no array of X's size
@@ -126,16 +138,19 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
 
 def require_rows(values: Array, n: int, where: str, what: str) -> None:
     """Raise a DataError unless there is one value for each row."""
-    wrong = f"{what} has shape {values.shape}"
-    require(values.shape == (n,), where, wrong, f"one {what} for each of {n} rows")
+    wrong, right = f"{what} has shape {values.shape}", f"one {what} for each of {n} rows"
+    right += f": {what}.argmax(1) if each is one-hot" if values.shape[:-1] == (n,) else ""
+    require(values.shape == (n,), where, wrong, right)
 
 
-def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
+def as_integers(
+    values: Array, n: int, where: str, what: str = "y", right: str = "whole numbers below 2^53"
+) -> Array:
     """Return whole numbers as (n,) int64; accept shape (n, 1), and floats such as 3.0."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     require_rows(values, n, where, what)
-    expected = f"whole numbers below 2^53 in {what}"
+    expected = f"{right} in {what}"
     require(values.dtype.kind in "buif", where, f"{what} holds {values.dtype}", expected)
     if values.dtype.kind == "f" or values.dtype.itemsize > 4:
         with np.errstate(invalid="ignore"):

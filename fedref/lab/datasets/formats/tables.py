@@ -19,6 +19,7 @@ import numpy as np
 
 from fedref.boundary.errors import unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
+from fedref.lab.datasets.formats import arrays
 from fedref.lab.datasets.formats.arrays import Raw, as_number, encode_labels, list_some, require
 from fedref.models.numerics import Array
 
@@ -27,8 +28,6 @@ EXPECTED = (
     "(or label, class, target); optional columns are client and test"
 )
 TARGETS = ("y", "label", "class", "target")
-#: What stands for "unknown" in tables of others.
-MISSING = {"?", "na", "n/a", "null", "none", "-", "."}
 #: Names of features, without case and punctuation, that may be meant as something else.
 ROLES = {
     "client", "clientid", "user", "userid", "subject", "subjectid", "patient", "patientid", "device",
@@ -36,6 +35,7 @@ ROLES = {
     "test", "istest", "istrain", "split", "set", "subset", "partition", "fold", "kfold", "folds",
     "weight", "weights", "sampleweight", "y", "label", "class", "target",
 }  # fmt: skip
+NUMBER = int | float | np.number | np.bool_  # in a column of Python's objects
 MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
@@ -61,7 +61,9 @@ def find_columns(
     chosen = {"y": (targets or ["y"])[0], "client": client or "client", "test": "test"}
     features = [i for i, name in enumerate(names) if name not in chosen.values()]
     one = f"a header with one of {', '.join(TARGETS)}, or --set data.label=COLUMN"
-    require("" not in names, where, "a column has no name", "a name for every column")
+    nameless = f"column {[*names, ''].index('') + 1} has no name"
+    right = "a name for every column (pandas: to_csv(..., index=False))"
+    require("" not in names, where, nameless, right)
     require(twice is None, where, f"two columns are called {twice}", "names that differ")
     require(targets, where, f"no column y, only {held}", one)
     require(len(targets) < 2, where, f"columns {' and '.join(targets)} are there", one)
@@ -89,13 +91,19 @@ def number_error(where: Path | str, row: str, name: str, cell: object) -> Except
     """Return the error for a feature whose cell is not a finite number."""
     shown = str(cell).strip()[:40]
     expected = "a finite number (1.5) in every column but y, client and test"
-    if not shown or as_number(shown) is not None or shown.lower() in MISSING:
+    number = as_number(shown)
+    if number is not None and isfinite(number):  # a text, or a Decimal, of a DataFrame
+        expected += f", and no {type(cell).__name__}: astype(float) makes one"
+    elif not shown or number is not None or shown.lower() in arrays.UNKNOWN:
         expected += ": fill the cell, or leave out its row"
-    elif as_number(shown.replace(",", ".", 1)) is not None:
-        expected += ", with a decimal point in the place of the comma"
+    elif re.fullmatch(r"[-+]?\d[\d.,'\s]*", shown):
+        expected += ", with a decimal point in the place of a comma, and thousands not set apart"
     else:
         flag = f", or --set data.client={name!r}" if isinstance(where, Path) else ""
-        expected += f"; a column that says whose row it is has the name client{flag}"
+        expected += (
+            "; words, dates and units become numbers, such as 0 and 1; "
+            f"a column that says whose row it is has the name client{flag}"
+        )
     shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
     return data_error(where, f"{row}: {name} is {shown}", expected)
 
@@ -179,10 +187,11 @@ def numbers_or_words(
     known = {cell: as_number(cell) for cell in set(cells)}
     if all(value is None for value in known.values()):
         return encode_labels(cells)
-    odd = {cell for cell, value in known.items() if value is None or not isfinite(value)}
-    if odd:
+    words = {cell for cell, value in known.items() if value is None}
+    if odd := {cell for cell in known.keys() - words if not isfinite(known[cell])} or words:
         k = next(k for k, cell in enumerate(cells) if cell in odd)
-        what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}, and a number in other rows"
+        what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}"
+        what += ", and a number in other rows" * (odd is words)
         raise data_error(path, what, "finite numbers in all rows, or words in all")
     return np.array([known[cell] for cell in cells], float), None
 
@@ -213,6 +222,10 @@ def column_of(frame: Any, i: int) -> Array:
 
 def from_frame(frame: Any, where: str) -> Raw:
     """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
+    levels = getattr(getattr(frame, "index", None), "names", ())  # of pandas
+    held = [name for name in levels if name in (*TARGETS, "client", "test")]
+    wrong = f"{list_some(held)} is in the index, which is not read"
+    require(not held, where, wrong, "a column of it: data.reset_index()")
     columns = find_columns(names_of(frame), where)
     others = {role: as_numbers(column_of(frame, i)) for role, i in columns.roles.items()}
     features = frame_features(frame, columns.features, where)
@@ -224,7 +237,10 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
     parts = []
     for i in features:
         column = as_numbers(column_of(frame, i))
-        bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
+        if column.dtype.kind in "buif":
+            bad = ~np.isfinite(column)
+        else:
+            bad = np.array([not isinstance(x, NUMBER) for x in column], bool)
         if bad.any():
             row = int(bad.argmax())
             raise number_error(where, f"row {row}", names_of(frame)[i], column[row])
@@ -236,7 +252,7 @@ def as_numbers(array: Array) -> Array:
     """Return an array of Python's numbers (dtype object) as one of NumPy's; keep all others."""
     if array.dtype.kind != "O":
         return array
-    numbers = all(isinstance(x, int | float | np.number | np.bool_) for x in array.flat)
+    numbers = all(isinstance(x, NUMBER) for x in array.flat)
     return np.array(array.tolist()) if numbers else array
 
 
