@@ -49,7 +49,14 @@ from fedref.boundary.errors import tell_error
 from fedref.draws.sources import RandomSource, Trace, draw_model, draw_trace
 from fedref.judge import evidence, verdicts
 from fedref.judge.case import Case
-from fedref.judge.compare import ROUNDING, difference, is_clear, measure_condition, tolerance
+from fedref.judge.compare import (
+    ROUNDING,
+    difference,
+    is_clear,
+    measure_condition,
+    tolerance,
+    type_name,
+)
 from fedref.judge.objective import Objective
 from fedref.judge.slopes import COMPOSED, ELEMENTWISE
 from fedref.judge.tape import gradients
@@ -750,6 +757,10 @@ def check_rounds(
     return report._replace(where=f"{report.where}\nin {failing}")
 
 
+class WrongStates(Exception):
+    """What a generator yields is no state after each round."""
+
+
 def _grade_rounds(
     algorithm: Any, generator: Generator, f: Any, bound: float, trace: Trace
 ) -> tuple[Report, bool]:
@@ -766,16 +777,30 @@ def _grade_rounds(
         """Copy each state before the next is computed: a generator may yield the same dictionary again."""
         named = dict[str, Array]()
         for t, takes_part in enumerate(rounds):
-            parts = _name_parts(next(states) if takes_part else None, names[t])
-            named |= {f"round {t}, {name}": np.array(x, float) for name, x in parts}
+            state = next(states, None) if takes_part else ()
+            if state is None:
+                raise WrongStates(
+                    f"round {t}: the generator yields no state, expected one after each"
+                )
+            for name, x in _name_parts(state, names[t]):
+                if np.asarray(x).dtype.kind not in "biuf":
+                    what = f"the generator yields {x}, expected real numbers"
+                    raise WrongStates(f"round {t}, {name}: {what}")
+                named[f"round {t}, {name}"] = np.array(x, float)
+        if next(states, None) is not None:
+            raise WrongStates("the generator yields another state after the last round")
         return named
 
     def expect(moved: Any) -> dict[str, Array]:
         rounds = list(trace._replace(**moved).rounds())
         theirs = generator(f(trace), moved.get("w", trace.w), filter(None, rounds))
+        if not isinstance(theirs, Iterable) or isinstance(theirs, np.ndarray):
+            raise WrongStates(
+                f"the generator returns {type_name(theirs)}, expected it to yield states"
+            )
         # a loop may divide 0 by 0 for what is not compared
         with np.errstate(all="ignore"), gradients():
-            return name_states(theirs, rounds)
+            return name_states(iter(theirs), rounds)
 
     @cache
     def condition() -> float:
@@ -784,15 +809,17 @@ def _grade_rounds(
 
     try:
         want = expect({})
-    except StopIteration:
-        reason = "the generator yields too few states, expected one after each round"
-        return Report(float("inf"), bound=bound, where=reason), True
+    except WrongStates as error:
+        return Report(float("inf"), bound=bound, where=str(error)), True
     case, errors, bounds = _case_of(trace, want, bound), [0.0], [bound]
     for stack, run in runs.items():
         states = iter([(*tree.leaves(s.server), s.clients) for s in run])
         got = name_states(states, [True] * len(run))
         result, clear = verdicts.grade(verdicts.Answer(got), case), is_clear(*got.values())
         if result.status == verdicts.FAILED and is_clear(*want.values()):
+            if any(map(np.any, map(np.subtract, expect({}).values(), want.values()))):
+                reason = "the generator is random: it yields other numbers when it is called again"
+                return Report(float("inf"), bound=bound, where=reason), True
             graded = verdicts.grade_again(case, result, "float64", condition())
             clear, result = graded is not None, graded.result if graded else result
             bounds += [graded.case.tolerance["float64"]] if graded else []
@@ -831,9 +858,9 @@ def _rounds_of(trace: Trace, stack: bool) -> Iterator[Any]:
 
 
 def _name_parts(state: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, array) of a state as a generator yields it; None is nothing. names : the server's."""
-    names, parts = iter(names), state if isinstance(state, tuple) else (state,)
-    for part in () if state is None else parts:
+    """Yield (name, array) of a state as a generator yields it. names : the server's."""
+    names = iter(names)
+    for part in state if isinstance(state, tuple) else (state,):
         if not isinstance(part, dict):
             yield next(names, "a part that the server's state does not have"), part
             continue

@@ -224,10 +224,27 @@ def test_rounds_that_are_nan_or_far_away_fail_on_either_side(kind, change):
     assert kind is FedAvg or "nan" in report.where
 
 
-def test_right_rounds_pass_and_too_few_states_do_not():
-    assert checks.check_rounds(FedAvg(lr=0.5), fedavg, draws=10).ok
-    report = checks.check_rounds(FedAvg(lr=0.25), lambda f, w, rounds: iter(()), draws=5)
-    assert "too few states" in report.where
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (list, ""),
+        (lambda states: iter(()), "round 0: the generator yields no state"),
+        (lambda states: (None for _ in states), "round 0: the generator yields no state"),
+        (lambda states: None, "the generator returns a NoneType"),
+        (lambda states: next(states), "the generator returns a ndarray"),
+        (lambda states: [*states, 0], "yields another state after the last round"),
+        (lambda states: (w + 0j for w in states), "round 0, w: the generator yields [0.+0.j]"),
+        (lambda states: ({"w": w} for w in states), "that keep something: the generator yields ['w']"),
+        (lambda states: (w + CHANCE.random() for w in states), "the generator is random"),
+    ],
+)  # fmt: skip
+def test_what_is_no_state_after_each_round_is_told(change, words):
+    report = checks.check_rounds(FedAvg(lr=0.5), lambda *given: change(fedavg(*given)), draws=5)
+    assert report.ok == (not words)
+    assert words in report.where
+
+
+CHANCE = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(("N", "offsets"), [(1, "[0, 1]"), (2, "[0, 1, 2]"), (3, "[0, 1, 2, 3]")])
