@@ -2,50 +2,39 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedref import spec
 from fedref.models import tree
+from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData, gather
-from fedref.sampling import PADDING, Plan
+from fedref.sampling import Plan
 
 
-class LocalRows(NamedTuple):
-    """The rows of the k-th client at work, as read-only batches."""
-
-    part: LocalData
-    k: int
-
-    def gather(self, index: Array) -> spec.Batch:
-        return tree.freeze(spec.Batch(self.part.features(index), self.part.y.take(index)))
-
-    def all_rows(self) -> spec.Batch:
-        first, end = self.part.offsets[self.k : self.k + 2]
-        return self.gather(self.part.row_index[first:end])
-
-    def batch(self, role: str, t: int) -> spec.Batch:
-        rows = self.part.rows[role][self.k, t]
-        return self.gather(self.part.locate(rows[rows != PADDING], self.part.offsets[self.k]))
+def real_rows(D: Batch) -> spec.Batch:
+    """Return a batch without its padding, read-only."""
+    X, y = (D.X, D.y) if D.s is None else (D.X[D.s > 0], D.y[D.s > 0])
+    return tree.freeze(spec.Batch(X, y))
 
 
 class Steps(Sequence[Any]):
-    """The batches of a client's local steps, gathered when they are asked for."""
+    """The batches of the local steps of the k-th client at work, gathered when they are asked for."""
 
-    def __init__(self, rows: LocalRows, roles: Sequence[str]) -> None:
-        self.rows, self.roles = rows, roles
+    def __init__(self, part: LocalData, k: int, roles: Sequence[str]) -> None:
+        self.part, self.k, self.roles = part, k, roles
 
     def __len__(self) -> int:
-        return int(self.rows.part.steps[self.rows.k])
+        return int(self.part.steps[self.k])
 
     def __getitem__(self, t: Any) -> Any:
         places = range(len(self))[t]
         if isinstance(places, range):
             return [self[i] for i in places]
-        return tuple([self.rows.batch(role, places) for role in self.roles])
+        return tuple([real_rows(self.part.batch(role, self.k, places)) for role in self.roles])
 
 
 class LazyClient(spec.Client):
@@ -53,8 +42,8 @@ class LazyClient(spec.Client):
 
     @cached_property
     def data(self) -> spec.Batch:
-        rows: Any = self[1]
-        return rows.all_rows()
+        part, k = self[1]
+        return real_rows(part.all_rows(k))
 
     @property
     def n(self) -> int:
@@ -69,6 +58,6 @@ def clients_of(
     part = gather(plan, federation, dtype, keep, np.ones(len(keep))).materialise()
     columns = plan.clients, plan.per_epoch, plan.counts, plan.straggler
     k, per_epoch, draws, straggler = (x[keep].tolist() for x in columns)
-    parts: list[Any] = [LocalRows(part, i) for i in range(len(keep))]
-    steps: list[Any] = [Steps(rows, roles) for rows in parts]
+    steps: list[Any] = [Steps(part, i, roles) for i in range(len(keep))]
+    parts: list[Any] = [(part, i) for i in range(len(keep))]
     return [*map(LazyClient, k, parts, steps, per_epoch, draws, straggler)]
