@@ -63,6 +63,8 @@ def page_files(tmp_path, monkeypatch):
 
 # A process of tests holds much that lives long, and looked through it for garbage too often.
 gc.set_threshold(20_000, 20, 20)
+# No test cuts its own machine's power, so none waits for a disk: test_power_cut records what is synced.
+os.fsync = lambda descriptor: None
 # Processes that tests start keep fedref's bytecode: the first compiles it, and not each of them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Where SIGINT is ignored, as in a background job, the processes that tests start would ignore it too.

@@ -102,7 +102,6 @@ def in_fork(folder, call):
         code = 99
         try:
             os.chdir(folder)
-            os.fsync = lambda descriptor: None  # nothing is cut here
             plots.curves = lambda table: Figure()  # drawing takes longest
             Figure.savefig = lambda self, out, **_: out.write(b"\x89PNG")
             sys.stdout = sys.stderr = open("said", "w")  # noqa: SIM115 (the process ends)
