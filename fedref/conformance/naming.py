@@ -54,6 +54,14 @@ DOUBT = "other cases that fail do not fit it"
 Fits = Callable[[Values, Case], bool]
 #: How evidence begins that is a name which fits smaller cases; what joins the names of two at once.
 PERHAPS, BOTH = "perhaps: ", ", together with "
+#: How evidence begins that says what the answers are, not only where they are wrong.
+TELLS = (
+    PERHAPS,
+    "as if in ",
+    "it is the right answer where ",
+    "two known mistakes at once: ",
+    "yours is ",
+)
 
 
 def name_mistakes(
@@ -88,7 +96,10 @@ def find_mistakes(
     results: list[Result], cases: Sequence[Case], dtype: str, thorough: bool = False,
     begin: tuple[Sequence[str], int | None] = ((), None),
 ) -> list[tuple[Any, ...]]:  # fmt: skip
-    """Return for each result the names that explain it, evidence, and whether names were looked for."""
+    """Return for each result the names that explain it, evidence, and whether names were looked for.
+
+    Time and memory are bounded in the child alone: in the caller's process a limit would be of all its work.
+    """
     trials = Trials(LIMIT, *begin)
     results = find_names(results, cases, dtype, thorough, trials)
     counts = Counter(name for result in results for name in result.mistakes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import read_text
-from fedref.conformance import vectors
+from fedref.conformance import naming, vectors
 from fedref.conformance.vectors import Case
 from fedref.judge import evidence
 from fedref.judge.errata import MISTAKES
@@ -93,9 +93,14 @@ def report_text(
     for name, n in names.most_common():
         lines.append(f"known mistake ({n} ×): {explain_name(name)}")
     numbers = [result for result in failed if result.outputs and not result.mistakes]
-    if unknown := [result for result in numbers if result.looked]:
+    untold = [result for result in numbers if not result.evidence.startswith(naming.TELLS)]
+    if told := len(numbers) - len(untold):
+        lines.append(
+            f"told in words ({told} ×): no known mistake fits, but what is said above does"
+        )
+    if unknown := [result for result in untold if result.looked]:
         lines.append(f"no known mistake fits ({len(unknown)} ×): {begin_with(unknown, cases)}")
-    if rest := len(numbers) - len(unknown):
+    if rest := len(untold) - len(unknown):
         lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
     return "\n".join([*lines, summary(every)])
 

@@ -343,6 +343,9 @@ def test_the_answer_for_another_input_is_told(name, words):
     made = dict(other_inputs(case))[words]()
     (result,) = named([case], [{**case.outputs, **made}])
     assert (result.status, result.evidence) == (FAILED, f"it is the right answer where {words}")
+    said = report.report_text([result], [case])
+    assert "told in words (1 ×)" in said
+    assert "no known mistake fits (1" not in said
 
 
 @pytest.mark.usefixtures("no_variation")

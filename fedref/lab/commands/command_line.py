@@ -50,6 +50,8 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf|nan)")
 
     def error(self, message: str) -> Any:
+        if message.endswith("expected one argument"):  # argparse takes -apfl for an option
+            message += "; --OPTION=VALUE where that begins with -"
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
     def _get_value(self, action: Any, word: str) -> Any:
