@@ -6,7 +6,7 @@ and in numbers.
 """
 
 import ast
-import inspect
+import linecache
 import os
 import re
 import signal
@@ -19,7 +19,7 @@ from functools import cache, partial
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
-from textwrap import dedent, shorten
+from textwrap import shorten
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -223,18 +223,20 @@ def run_example(function: Callable[..., Any], name: str, seed: int = 0) -> None:
 
     `python FILE` does it, in the student's own process: an error is Python's own, with its lines.
     """
-    exercise = EXERCISES[name].with_seed(seed)
-    if next(gaps(ast.parse(dedent(inspect.getsource(function)))), 0):
-        print(f"not finished: {GAP} still stands in {function.__name__}")
+    exercise, file = EXERCISES[name].with_seed(seed), sys._getframe(1)
+    if next(gaps(ast.parse("".join(linecache.getlines(file.f_code.co_filename)))), 0):
+        print(f"not finished: {GAP} still stands in {exercise.name_of_function}")
         return
     call, right = calls_of(exercise)[0]
-    names = {"gradient": writable_gradient} if "gradient" in function.__globals__ else {}
-    with patch.object(spec, "gradient", writable_gradient), patch.dict(function.__globals__, names):
-        yours = run(function, deepcopy(dict(call)))
-    both = [x[-1] if exercise.is_loop and x else x for x in (plain(yours), right)]
-    gives = "yields in the last round" if exercise.is_loop else "gives"
-    print(f"on the worked example yours {gives} {show(both[0])}")
-    words = "which is right" if not fault(plain(yours), right) else f"right is {show(both[1])}"
+    names = {"gradient": writable_gradient} if "gradient" in file.f_globals else {}
+    with patch.object(spec, "gradient", writable_gradient), patch.dict(file.f_globals, names):
+        yours = plain(run(function, deepcopy(dict(call))))
+    last = exercise.is_loop and isinstance(yours, list) and yours
+    both = [show(x[-1] if last else x) for x in (yours, right)]
+    text, gives = fault(yours, right), "yields in the last round" if last else "gives"
+    form_of_it = f": {text}" if text not in ("", DIFFERS) else ""
+    print(f"on the worked example yours {gives} {both[0]}{form_of_it}")
+    words = f"right is {both[1]}" if text else "which is right"
     print(f"{words}; `fedref exercise check` tries it on other cases, too")
 
 
@@ -445,11 +447,12 @@ def fault(got: Any, right: Any) -> str:
         if of_numbers and isinstance(numbers, np.ndarray) and not fault(numbers, right):
             return IN_LIST
     if isinstance(right, list) and len(right) != (n := len(got) if isinstance(got, list) else 0):
-        return f"it yields {n} times, expected {len(right)}: once a round"
+        return f"the number of its yields is {n}, expected {len(right)}: one a round"
     one, other = leaves(like(got, right)), leaves(right)
     if one.keys() != other.keys():
         have = "a dictionary" if isinstance(got, dict) else f"{len(one)} values"
-        return f"{have}, expected {len(other)}"
+        want = form(right) if len(other) == 1 else f"{len(other)} values"
+        return f"{have}, expected {want}"
     for name, want in other.items():
         if form(one[name]) != form(want):
             return f"{form(one[name])}, expected {form(want)}"

@@ -86,7 +86,9 @@ def test_a_seed_leaves_out_another_expression_and_has_another_example(name, seed
 @pytest.mark.parametrize(
     ("answer", "said"),
     [("mu / 2 * np.dot(w - w_t, np.inner(np.eye(2), w - w_t)) + 0 * abs(np.einsum('i->', w))", "is right;"),
-     ("mu * ((w - w_t) ** 2).sum()", "right is (0.0311"), ("...", "not finished")],
+     ("mu * ((w - w_t) ** 2).sum()", "right is (0.0311"), ("...", "not finished"),
+     ("!return {1: w}", ": a dictionary, expected numbers of shape (2,)"),
+     ("!return w\n\n\nprox_gradient = partial(prox_gradient)", "right is (0.0311")],
 )  # fmt: skip
 def test_a_file_runs_by_itself_on_its_worked_example(answer, said, tmp_path, capsys):
     path = tmp_path / "proximal.py"
@@ -170,7 +172,7 @@ def test_an_edited_header_is_no_reason_to_refuse():
      (lambda: fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless"),
      (lambda: fill("mask", "w_s *"), "SyntaxError: invalid syntax"),
      (lambda: fill("mask", "w_s * __import__('scipy.special').special.expit(a)[unit] + w_k"), "of real num"),
-     (lambda: fill("mask", "{'w': w_s}"), "gives a dictionary, expected"),
+     (lambda: fill("mask", "{'w': w_s}"), "gives a dictionary, expected numbers"),
      (lambda: fill("mask", "type('T', (), {})()"), "gives <exercise.T object>, expected"),
      (lambda: fill("step", "!w_new = w_k - eta * f.grad(w_k, D)"), "nothing is assigned to w_k"),
      (lambda: fill("step", "w_k + eta * f.grad(w_k, D)").replace("w_k", "phi").replace("(D,)", "(B,)")
