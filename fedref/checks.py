@@ -230,6 +230,13 @@ def _extreme(sign: int, x: Any, axis: Any = None, keepdims: bool = False) -> Any
     return x if keepdims else x.sum(axis)
 
 
+def _choose(where: Any, *xs: Any) -> Any:
+    def slope(j: int, x: Any) -> Array:  # what is not chosen may be NaN
+        return np.where(np.asarray(where, bool)[..., None] == (not j), x.b, 0)
+
+    return spec.dual(np.where(where, *map(spec.value, xs)), xs, slope)
+
+
 def _move_axis(x: Any, source: int, target: int) -> Any:
     axes = [*range(x.ndim)]
     axes.insert(target % x.ndim, axes.pop(source))
@@ -258,7 +265,12 @@ DualNumber.rules = (
     | {f: linear_rule(f) for f in LINEAR}
     | {f: partial(spec.compare, f) for f in (np.sign, np.equal, np.not_equal)}
     | {np.max: partial(_extreme, 1), np.amax: partial(_extreme, 1), np.min: partial(_extreme, -1)}
-    | {np.amin: partial(_extreme, -1), np.moveaxis: _move_axis, np.copyto: _copy_to}
+    | {
+        np.amin: partial(_extreme, -1),
+        np.moveaxis: _move_axis,
+        np.copyto: _copy_to,
+        np.where: _choose,
+    }
     | {np.vecmat: lambda u, A: np.einsum("...n,...nm->...m", u, A)}  # NumPy's conjugates
     | {f: partial(_like, f) for f in (np.zeros_like, np.empty_like)}
 )

@@ -509,6 +509,11 @@ def writes(w):
     return np.sum(w**2)
 
 
+def softplus(w):
+    with np.errstate(all="ignore"):  # of what is not chosen
+        return np.where(w > 0, 2e3 * w, np.log1p(np.exp(2e3 * w)) + w**2).sum()
+
+
 S = np.random.default_rng(0).normal(size=(6, 3))
 #: f, its gradient, its H v, and what `where` says.
 RIGHT = {
@@ -536,6 +541,9 @@ RIGHT = {
     "longdouble": (lambda w: np.exp(w).sum(dtype=np.result_type(w, np.longdouble)), np.exp,
                    lambda w, v: np.exp(w) * v, ""),
     "writes into w": (writes, lambda w: w.__isub__(1).__imul__(2), lambda w, v: v.__imul__(2), ""),
+    "NaN is not chosen": (
+        softplus, lambda w: np.where(w > 0, 2e3, 2 * w), lambda w, v: np.where(w > 0, 0, 2) * v, "",
+    ),
     "sparse": (
         lambda w: ((sparse.csr_array(S) @ w) ** 2).sum() / 2, lambda w: S.T @ (S @ w),
         lambda w, v: S.T @ (S @ v), "",
