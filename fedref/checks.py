@@ -477,9 +477,7 @@ def _weigh(
     return report(rough, loose, where)
 
 
-def _weigh_gradient(
-    f: Function, w: Array, got: Array, measure: Measure, bound: float
-) -> Report:  # fmt: skip
+def _weigh_gradient(f: Function, w: Array, got: Array, measure: Measure, bound: float) -> Report:
     def rough(w: Array) -> Array:
         return np.stack([_differentiate_roughly(f, w, e) for e in np.eye(w.size, dtype=w.dtype)])
 
@@ -495,7 +493,7 @@ def _weigh_gradient(
 
 def _weigh_hvp(
     f: Function, grad: Function, w: Array, v: Array, got: Array, measure: Measure, bound: float
-) -> Report:  # fmt: skip
+) -> Report:
     """A gradient may be right at real w alone: a complex step through it is not enough."""
     by_step, rough = (partial(by, grad, v=v) for by in (complex_step_hvp, _differentiate_roughly))
     ways = by_step, partial(dual_hvp, f, v=v), rough
