@@ -24,7 +24,7 @@ Decisions
   α_i is adapted in every local step and clipped to [0, 1], as in fedjax 0.0.17; the authors' code does
     so once a round. fl4health 0.4.2 and plato-learn 1.41 take a round's first step alone, and its
     gradient times α² + (1 − α)² plus 0.02 α; PFLlib (d832e76) those at v and at w, not at v̄, plus
-    0.02 α. `adaptive_alpha = false` keeps it.
+    0.02 α. `adaptive_alpha = false` keeps α_i as it is.
   start. v is the first model that a client receives; a client that never took part is tested with w.
   weighting. The paper averages w uniformly. Stragglers are dropped as FedAvg does.
 

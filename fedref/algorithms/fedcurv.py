@@ -24,15 +24,15 @@ Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]
 
 Decisions
   own term. The sum runs over j ≠ s, so a client subtracts its own I_s, I_sθ̂_s, but only if it was
-    in the previous cohort. Otherwise the sum does not hold them, and to subtract them would add
-    negative curvature.
+    in the previous cohort. Otherwise the sum does not contain them, and subtracting them would
+    add negative curvature.
   Fisher. I_j is the mean over *samples* of squared per-sample gradients at θ̂_j, on all of client
     j's data: it depends on neither batch size nor order. Other implementations square the mean of a
     batch, or use one batch. If the model has an L2 term, its gradient is part of each sample's.
   cost. Down w, u, v (3d), up θ̂_s and I_s (2d): the server makes I_sθ̂_s itself.
     The APFL paper (§4.2.1) counts twice FedAvg's cost, 2d down and 2d up, as with one matrix of
-    importance in place of u and v. It does not print that algorithm: not the point that its penalty
-    pulls to, not where the Fisher information is taken, and not how the clients' are added up.
+    importance in place of u and v. It does not print that algorithm: neither the point that its penalty
+    pulls towards, nor where the Fisher information is taken, nor how the clients' are combined.
   λ. The APFL paper, where FedCurv is a baseline, sets it to its own μ ("equivalently set to 1").
 
 >>> import numpy as np

@@ -46,7 +46,8 @@ Decisions
     the sum of its g. The server's SGD step then makes θ the mean of the clients' θ.
   stragglers that are not dropped do part of the epochs, but all of a single episode.
   weights. Uniform, as printed; `weighting = "samples"` weights by n_u, never by numbers of batches.
-  an episode is drawn afresh each round from the client's training rows, `support` of them to S.
+  an episode is drawn afresh each round from the client's training rows, a share `support` of them
+    for S.
     A client with one row has an empty S and its row is the query: only an L2 term, if the model has
     one, then moves θ in the inner steps.
 

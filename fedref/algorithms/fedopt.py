@@ -30,12 +30,12 @@ Decisions
     for t. FedMeta's Adam (`server = "adam"`) has it. All add τ or ε after taking the root. FedAdagrad's
     v is a sum, which nothing corrects.
   v₋₁. τ², the least that [fedopt alg.2] allows, as in appfl 1.12.0; 0 in flwr 1.42, openfl 1.9,
-    declearn 2.9.1, p2pfl 0.4.4, oiafed 0.2.3 and fluke-fl 0.8.1. FedAdagrad's v keeps the difference.
+    declearn 2.9.1, p2pfl 0.4.4, oiafed 0.2.3 and fluke-fl 0.8.1. In FedAdagrad's v the difference stays.
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
     FedAdagrad has no β₂: the field is inherited, and not used.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
-  FedAvgM. v ← βv + Δ, without a factor 1 − β. Hsu et al. have no η, so η = 1 is usual; β = 0 is SGD with
-    a rate of its own as FedOpt's server, and FedAvg where η = 1.
+  FedAvgM. v ← βv + Δ, without a factor 1 − β. Hsu et al. have no η, so η = 1 is usual. With β = 0
+    the server takes plain steps of size η, which is FedAvg where η = 1.
 
 >>> import numpy as np
 >>> yogi(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.99).round(4)     # v after Δ = (0, 1)

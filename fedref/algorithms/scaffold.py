@@ -25,7 +25,7 @@ Decisions
   K is the number of steps that this client took, not of epochs: it differs with the client's size.
   c. The paper adds |S|/N times the mean of Δc_i, which is Σ_{i∈S} Δc_i / N: the mean of all c_i
     stays c, whichever clients take part. A client that was drawn twice worked once, and counts once.
-    So does fl4health 0.4.2; nvflare 2.9.0 takes the mean over those that took part, weighted by
+    fl4health 0.4.2 does so too; nvflare 2.9.0 takes the mean over those that took part, weighted by
     steps; declearn 2.9.1 the mean of the c_i of those seen so far.
   weighting. The paper averages uniformly. Stragglers are dropped as FedAvg does; with
     `drop = false` a straggler's K is that of its partial work.
