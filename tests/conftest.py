@@ -21,6 +21,12 @@ settings.register_profile("mutation", settings.get_profile("ci"), phases=unshrun
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
 
 
+def pytest_configure(config):
+    """With `-n auto` who is done takes tests from the other, or one would wait at the end."""
+    if config.getoption("dist", "no") == "load":
+        config.option.dist = "worksteal"
+
+
 @pytest.fixture(autouse=True)
 def no_process_is_left():
     yield
