@@ -116,7 +116,8 @@ def byte_note(source: Source, scaling: str | None) -> str:
         return ""
     unit = "--set split.scaling=unit divides by 255"
     right = unit if is_bytes else "divide by 255, or --set split.scaling=standardise"
-    return f"{text}taken as numbers{', though they may be pixels' * bool(pixels)}; {right}"
+    perhaps = ", though they may be pixels" if pixels else ""
+    return f"{text}taken as numbers{perhaps}; {right}"
 
 
 def split_notes(federation: Federation) -> Iterator[str]:

@@ -191,7 +191,7 @@ def numbers_or_words(
     if odd := {cell for cell in known.keys() - words if not isfinite(known[cell])} or words:
         k = next(k for k, cell in enumerate(cells) if cell in odd)
         what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}"
-        what += ", and a number in other rows" * (odd is words)
+        what += ", and a number in other rows" if odd is words else ""
         raise data_error(path, what, "finite numbers in all rows, or words in all")
     return np.array([known[cell] for cell in cells], float), None
 
