@@ -64,7 +64,7 @@ def explain(name: str) -> str:
         return known[wanted]() if wanted in known else reference.entry(full[0])
     error = f"{name} is the end of several names, expected one of {', '.join(full)}"
     error = error if full else unknown("topic", name.casefold(), [*known, *ALIASES])
-    raise ConfigError(f"{error}; `fedref explain --list` lists them all")
+    raise ConfigError(f"{error} (`fedref explain --list` lists them all)")
 
 
 def for_terminal(text: str) -> str:

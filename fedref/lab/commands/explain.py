@@ -43,6 +43,8 @@ def explain(
     if sys.flags.optimize > 1:
         without = "which python -OO drops: run it without -OO"
         raise ConfigError(f"the explanations are docstrings, {without}")
+    if set and not picture:
+        raise ConfigError("--set is for a picture: give --picture FILE.svg, too")
     from fedref.teach import topics  # it imports the proofs, and SciPy, which is slow to import
 
     if list or not (topic or html or picture):

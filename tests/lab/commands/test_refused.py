@@ -108,6 +108,7 @@ REFUSED = [
     ("explain per-fedavg eq.33", "did you mean 'per-fedavg eq.3'"),
     ("explain --html site", "site/index.html: is no page that fedref wrote"),
     ("explain per-fedavg --picture b.svg --set alpah=0.5", "did you mean 'alpha'"),
+    ("explain per-fedavg --set alpha=0.5", "--set is for a picture"),
     ("explain cnn --picture b.svg", "per-fedavg"),
     ("exercise start proximal .", "exists"),
     ("exercise hunt 7 --out .", "exists"),
