@@ -7,7 +7,6 @@ end. Then the process ends itself, and the search begins again without that line
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from fedref.conformance.subprocess_runner import SubprocessRunner
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case
+from fedref.judge.lines import CALLS, follow
 
 #: Seconds of CPU time after which a trial is ended: the longest takes one of them. Bytes that it may take.
 BOUND, MEMORY = 20, 2**33
@@ -72,18 +72,8 @@ def count_calls(work: Callable[[], object]) -> int:
         nonlocal n
         n += event in ("call", "c_call")
 
-    profile(work, count)
+    follow(work, count, CALLS)
     return n
-
-
-def profile(work: Callable[[], object], note: Callable[..., Any]) -> None:
-    """Run `work()`; note(frame, event, ...) is told of each call."""
-    outer = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(outer)
 
 
 class SearchEnded(Exception):

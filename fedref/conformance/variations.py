@@ -8,7 +8,6 @@ change down, as a known mistake is: a search finds it.
 
 import ast
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -29,6 +28,7 @@ from fedref.judge import adapter, errata
 from fedref.judge.adapter import try_answer
 from fedref.judge.case import Case, Values
 from fedref.judge.halves import NAMES, cut
+from fedref.judge.lines import follow
 from fedref.models.numerics import Array
 
 #: What has no variations: dual numbers, and the toy.
@@ -361,12 +361,7 @@ def observe(case: Case) -> Observation:
             seen.kinds[name] = {**seen.kinds.get(name, {}), **kinds}
         return note
 
-    outer = sys.gettrace()
-    sys.settrace(note)
-    try:
-        try_answer(case, error=Exception)
-    finally:
-        sys.settrace(outer)
+    follow(lambda: try_answer(case, error=Exception), note)
     return seen
 
 

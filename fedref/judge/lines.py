@@ -80,13 +80,23 @@ def trace(work: Callable[[], object], derivatives: bool = False) -> list[Line]:
 
         return step
 
-    outer = sys.gettrace()
-    sys.settrace(enter)
+    follow(work, enter)
+    return lines
+
+
+#: Python's two ways to tell what runs: which function is told, and the one that is to be.
+LINES, CALLS = (sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)
+
+
+def follow(work: Callable[[], object], note: Callable[..., Any], by: Any = LINES) -> None:
+    """Run `work()`; note(frame, event, ...) is told of each line, or by `CALLS` of each call."""
+    now, put = by
+    outer = now()
+    put(note)
     try:
         work()
     finally:
-        sys.settrace(outer)
-    return lines
+        put(outer)
 
 
 def differentiates(x: object) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,10 @@ from fedref.boundary.files import make_folder, write_atomically
 from fedref.conformance import suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.trials import profile
 from fedref.judge import Case, answer, errata
 from fedref.judge.case import first_rounds
 from fedref.judge.compare import compare, difference
+from fedref.judge.lines import CALLS, follow
 from fedref.models.numerics import Array
 from reproduce.vectors import files
 from reproduce.vectors.cases import SUBJECTS, all_cases, source_of
@@ -146,7 +146,11 @@ PAPERS = {tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}
 def codes_of(work: Callable[[], Any]) -> set[CodeType]:
     """Return the code of every function that runs during `work()`."""
     codes = set[CodeType]()
-    profile(work, lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        codes.update([frame.f_code] if event == "call" else [])
+
+    follow(work, note, CALLS)
     return codes
 
 

@@ -16,15 +16,13 @@ from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.draws import serialise
 from fedref.draws.sources import federation_of
-from fedref.judge.case import build_model
+from fedref.judge.case import Values, build_model
 from fedref.models import tree
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import participants, run_client, run_clients, run_round
 from fedref.sampling import Plan
-
-Values = Mapping[str, Any]
 
 
 class Recorder:

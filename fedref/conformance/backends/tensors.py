@@ -6,16 +6,14 @@ every derivative and every layer. The algorithms are the specification's: their 
 fedref/algorithms, and the backends of other people.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedref.judge.case import Case, build_model, cast, nest
+from fedref.judge.case import Case, Values, build_model, cast, nest
 from fedref.judge.errata import Edit, Mistake, build_judge
 
-Values = Mapping[str, Any]
 #: H(w)v: a library that differentiates a gradient needs no complex step.
 HVP = Edit(
     "return np.imag(self.grad(w + 1e-200j * v, D)) / 1e-200",
