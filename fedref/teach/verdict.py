@@ -46,10 +46,6 @@ RANDOM = (
 #: The loops around the gap are written anew, or with other names: no value is to be found.
 ANEW = "anew"
 ELSEWHERE = "what was left out is right, another line is not"
-LOSES = (
-    "it is right for real numbers, but loses the derivative: do without .real, abs"
-    " and functions of real numbers alone"
-)
 IN_LIST = "the numbers are right, but in a list: what follows needs an array, np.array([...])"
 NONE = "a function without `return` gives None, and so does `print`"
 #: A file that waits for something is given up after so many times its seconds of computing.
@@ -154,20 +150,13 @@ def run_file(file: StudentFile, work: Callable[["Answer"], Any]) -> Any:
         file.exercise.replaced_by(refuse_itself),
         patch.object(spec, "gradient", writable_gradient),
         patch.object(sys, "path", [*sys.path, str(Path(file.where).parent)]),
-        hidden(others),
+        patch.dict(sys.modules, dict.fromkeys(others)),  # which cannot be imported then
     ):
-        return run_guarded(read_and_work, file.where, file.seconds)
-
-
-@contextmanager
-def hidden(names: Sequence[str]) -> Iterator[None]:
-    """Let these modules not be imported. Others stay: some, like torch, cannot be imported twice."""
-    kept = {name: sys.modules[name] for name in names}
-    sys.modules.update(dict.fromkeys(names))
-    try:
-        yield
-    finally:
-        sys.modules.update(kept)
+        result = run_guarded(read_and_work, file.where, file.seconds)
+        loaded = dict(sys.modules)
+    for name, module in loaded.items():  # some, like torch, cannot be imported twice
+        sys.modules.setdefault(name, module)
+    return result
 
 
 def results_of(answer: "Answer") -> list[Any]:
@@ -494,7 +483,7 @@ def evidence(exercise: Exercise, line: int, values: list[Any], whole: list[Any])
         yield f"in the last round of {case} {both}" if both else text
         return
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
-        yield LOSES
+        yield "it is right for real numbers, but loses the derivative: do without .real, abs and the like"
         return
     words = "" if IN_PLACE in text else known_mistake(exercise, values)
     if not words and text == DIFFERS:

@@ -171,7 +171,7 @@ def test_an_edited_header_is_no_reason_to_refuse():
      (lambda: fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
      (lambda: fill("step", "0") + "\nwhile True:\n    try: pass\n    except Exception: pass\n", "endless"),
      (lambda: fill("mask", "w_s *"), "SyntaxError: invalid syntax"),
-     (lambda: fill("mask", "w_s * __import__('scipy.special').special.expit(a)[unit] + w_k"), "of real num"),
+     (lambda: fill("mask", "w_s * __import__('scipy.special').special.expit(a)[unit] + w_k"), "and the like"),
      (lambda: fill("mask", "{'w': w_s}"), "gives a dictionary, expected numbers"),
      (lambda: fill("mask", "type('T', (), {})()"), "gives <exercise.T object>, expected"),
      (lambda: fill("step", "!w_new = w_k - eta * f.grad(w_k, D)"), "nothing is assigned to w_k"),
