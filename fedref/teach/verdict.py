@@ -468,19 +468,8 @@ def evidence(exercise: Exercise, line: int, values: list[Any], whole: list[Any])
     moments = moments_of(exercise)
     tried = ((value, x, fault(value, x.value)) for value, x in zip(values, moments))
     value, moment, text = next((one for one in tried if one[2]), (None, None, ""))
-    if moment is None:  # the expression is right, or is not to be found: whole results are compared
-        in_list = any(isinstance(value, list) for value in values)
-        known = known_mistake(exercise, whole, known_lines if values else known_functions)
-        yield from filter(None, [IN_LIST if in_list else known or (ELSEWHERE if values else "")])
-        results = (
-            (got, right, fault(got, right)) for got, (_, right) in zip(whole, calls_of(exercise))
-        )
-        got, right, text = next(result for result in results if result[2])
-        case = "the worked example" if got is whole[0] else "a drawn case"
-        both = (
-            f"yours yields {show(got[-1])}, right is {show(right[-1])}" if text == DIFFERS else ""
-        )
-        yield f"in the last round of {case} {both}" if both else text
+    if moment is None:
+        yield from evidence_of_results(exercise, values, whole)
         return
     if isinstance(moment.value, np.ndarray) and moment.value.dtype.kind == "c":
         yield "it is right for real numbers, but loses the derivative: do without .real, abs and the like"
@@ -509,6 +498,23 @@ def evidence(exercise: Exercise, line: int, values: list[Any], whole: list[Any])
     yield "it is right on the worked example, but not where"
     yield from (f"  {line}" for line in exercises.name_lines(exercise, moment))
     yield f"there yours gives {yours}, right is {right}"
+
+
+def evidence_of_results(exercise: Exercise, values: list[Any], whole: list[Any]) -> Iterator[str]:
+    """Yield what is known where the expression is right, or is not to be found: of whole results."""
+    known = known_mistake(exercise, whole, known_lines if values else known_functions)
+    if any(isinstance(value, list) for value in values):
+        yield IN_LIST
+    elif known or values:
+        yield known or ELSEWHERE
+    pairs = [(got, right) for got, (_, right) in zip(whole, calls_of(exercise))]
+    i, text = next((i, text) for i, pair in enumerate(pairs) if (text := fault(*pair)))
+    yours, right = pairs[i]
+    if text == DIFFERS:
+        case = "a drawn case" if i else "the worked example"
+        both = f"yours yields {show(yours[-1])}, right is {show(right[-1])}"
+        text = f"in the last round of {case} {both}"
+    yield text
 
 
 def known_mistake(exercise: Exercise, given: Sequence[Any], known: Known | None = None) -> str:
