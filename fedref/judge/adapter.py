@@ -67,7 +67,7 @@ class WeightedRisk(spec.Risk):
         f = partial(spec.Risk.__call__, self)
         if not isinstance(D, WeightedBatch):
             return f(w, D)
-        each = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
+        each: Any = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
         real = D.s[D.s != 0]
         return spec.average(real / real.sum(), each) if each else f(w, spec.Batch(*D).rows([]))
 
