@@ -7,6 +7,8 @@ import base64
 import io
 import warnings
 from collections.abc import Sequence
+from itertools import accumulate
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -29,6 +31,7 @@ LINES: tuple[Any, ...] = (
     "-", (0, (5, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2, 1, 2)), (0, (2.5, 1.2)),
 )  # fmt: skip
 MARKERS = "os^DvP<>phd"
+MOST_LINES, MOST_COLUMNS = 60, 4  # of the legend: a picture has at most 65 536 pixels a side
 CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
 TICK: dict[str, Any] = {"marker": "|", "markersize": 12, "markeredgewidth": 2.2, "linestyle": ""}
 BARS: tuple[dict[str, Any], ...] = (
@@ -83,14 +86,21 @@ def frame(
     the same axes.
     """
     rows, columns = shape
+    ends = accumulate(str(handle.get_label()).count("\n") + 1 for handle in handles)
+    kept = sum(end < MOST_LINES * MOST_COLUMNS for end in ends)
+    if kept < len(handles):
+        more = sign(f"... and {len(handles) - kept} more", linestyle="none")
+        handles = [*handles[:kept], more]
     lines = [line for handle in handles for line in str(handle.get_label()).split("\n")]
-    legend = 0.075 * max(map(len, lines)) + 0.7 if lines else 0
-    size = (panel[0] * columns + legend, max(panel[1] * rows, 0.2 * len(lines) + 0.3))
+    beside = max(1, ceil(len(lines) / MOST_LINES))  # columns of the legend
+    legend = (0.075 * max(map(len, lines)) + 0.7) * beside if lines else 0
+    high = 0.2 * ceil(len(lines) / beside) + 0.3
+    size = (panel[0] * columns + legend, max(panel[1] * rows, high))
     figure = Figure(size, layout="constrained")
     if title:
         figure.suptitle(plain_text(title))
     if lines:
-        figure.legend(handles=list(handles), loc="outside right upper")
+        figure.legend(handles=list(handles), loc="outside right upper", ncols=beside)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     return figure, list(panels.flat)
 

@@ -364,6 +364,9 @@ def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
     """Make the algorithm of [algorithms.LABEL]; refuse a value for a key that it does not use."""
     values = dict(table)
     cls = names.find_class("algorithm", values.pop("algorithm"))
+    if taken := sorted(used_entries(cls).keys() & schema(Experiment).keys()):
+        also = "is a setting of the run, too; expected another name"
+        raise ConfigError(f"algorithms.{label}: {taken[0]} {also}")
     algorithm: AnyAlgorithm = build(cls, values, f"algorithms.{label}")
     for key in algorithm.unused:
         if getattr(algorithm, key) != schema(cls)[key].default:

@@ -98,6 +98,9 @@ def names_in(function: Any) -> tuple[str, ...]:
 
 def algorithm_of(function: Any) -> type[Any]:
     """Return the class of a generator function."""
+    if not hasattr(function, "__qualname__"):  # functools.partial, an object with __call__
+        expected = "expected a function (f, w, rounds, lam=0.1, ...), with its settings beside it"
+        raise ConfigError(f"algorithm is {quote(function)}, {expected}")
     attributes = (getattr(function, name, None) for name in ("adapt", "roles", "drop"))
     return make_class(function, *attributes)
 

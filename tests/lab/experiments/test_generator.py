@@ -285,6 +285,8 @@ FAULTS = {
     "no default": (made("pass", given=", lam"), "own:mine: lam has no default, expected lam=VALUE"),
     "a table": (made("pass", given=", lam={}"), "lam is {}, expected a number, a text or a list"),
     "a method's name": (made("pass", given=", step=1.0"), "a setting cannot be called step, expected"),
+    "a run's name": (made("pass", given=", steps=1"), "steps is a setting of the run, too; expected another"),
+    "a partial": (partial(made("pass", given=", lam=1.0"), lam=2.0), "algorithm is functools.partial(<func"),
 }  # fmt: skip
 
 

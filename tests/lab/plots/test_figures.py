@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from drawing import draw, legend, lines, made, pair, run_of, stars
 
+from fedref.boundary import style
 from fedref.boundary.errors import ConfigError
 from fedref.lab import plots
 from fedref.lab.plots.figures import bars, clients, curves, looks_of
@@ -196,6 +197,16 @@ def test_points_of_a_sweep_and_runs_are_told_apart():
     runs = plots.join_tables({"one": made(["apfl", "fedavg"], (0,)).table(), "two": other.table()})
     names = ["apfl (one)", "fedavg (one)", "fedavg (mu=0.1, two)"]
     assert legend(curves(runs, "accuracy")) == names
+
+
+@pytest.mark.parametrize(
+    ("entries", "columns", "last"),
+    [(60, 1, "59"), (61, 2, "60"), (240, 4, "... and 1 more"), (9999, 4, "... and 9760 more")],
+)
+def test_the_legend_of_a_large_sweep_stands_in_columns_and_ends(entries, columns, last):
+    figure, _ = style.frame((1, 2), (4, 3), "", [style.sign(str(i)) for i in range(entries)])
+    assert (figure.legends[0]._ncols, legend(figure)[-1]) == (columns, last)
+    assert max(figure.get_size_inches()) < 13
 
 
 @pytest.mark.parametrize(
