@@ -93,14 +93,15 @@ def report_text(
     for name, n in names.most_common():
         lines.append(f"known mistake ({n} ×): {explain_name(name)}")
     numbers = [result for result in failed if result.outputs and not result.mistakes]
-    untold = [result for result in numbers if not result.evidence.startswith(naming.TELLS)]
-    if told := len(numbers) - len(untold):
+    looked = [result for result in numbers if result.looked]
+    unknown = [result for result in looked if not result.evidence.startswith(naming.TELLS)]
+    if told := len(looked) - len(unknown):
         lines.append(
             f"told in words ({told} ×): no known mistake fits, but what is said above does"
         )
-    if unknown := [result for result in untold if result.looked]:
+    if unknown:
         lines.append(f"no known mistake fits ({len(unknown)} ×): {begin_with(unknown, cases)}")
-    if rest := len(untold) - len(unknown):
+    if rest := len(numbers) - len(looked):
         lines.append(f"no known mistake was looked for ({rest} ×): mend the first, or use --only")
     return "\n".join([*lines, summary(every)])
 

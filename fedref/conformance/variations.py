@@ -10,6 +10,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
@@ -119,9 +120,11 @@ class Variation:
         """The function's code, and its text if halves are cut from that."""
         node, field, new = self.made
         old = getattr(node, field)
+        for inner in new if isinstance(new, list) else [new]:
+            ast.fix_missing_locations(inner)
         setattr(node, field, new)
         try:
-            module: Any = ast.fix_missing_locations(ast.Module([self.function.node], []))
+            module: Any = ast.Module([self.function.node], [])
             text = ast.unparse(module) if self.function.name in NAMES else ""
             return compile(module, str(self.function.module.__file__), "exec"), text
         finally:
@@ -143,18 +146,17 @@ class Variation:
             return {}
         if name in boxes:
             boxes = boxes | {name: text}
-        scope, put = dict[str, Any](), {NUMBER: self.value(case), **helpers(case)}
+        scope, shapes = dict[str, Any](), tuple(map(tuple, case.model["shapes"]))
+        exec(code, vars(module), scope)
+        halves = partial(cut, spec, text="\n\n\n".join(boxes.values()))  # they have it, too
         with (
-            patch.dict(vars(spec), {"SOURCE": "\n".join(boxes.values())}),
-            patch.dict(vars(module), put),
+            hold(vars(module), {NUMBER: self.value(case), **helpers(shapes)}),
+            hold(vars(adapter), {"cut_boxes": halves}),
+            hold(vars(module) if not owner else {}, scope),
+            hold(adapter.CALLS, scope if name in OF_MODELS else {}),
+            patch.object(getattr(module, owner), name, scope[name]) if owner else nullcontext(),
         ):
-            exec(code, vars(module), scope)
-            with (
-                patch.object(getattr(module, owner) if owner else module, name, scope[name]),
-                patch.object(adapter, "cut_boxes", partial(cut, spec)),  # halves have it, too
-                patch.dict(adapter.CALLS, {name: scope[name]} if name in OF_MODELS else {}),
-            ):
-                return try_answer(case, error=Exception)
+            return try_answer(case, error=Exception)
 
     def solved(
         self, case: Case, outputs: Values, trials: Trials, entries: int
@@ -196,6 +198,19 @@ class Variation:
                     yield self.put(name)
         if not is_simple and entries >= ENTRIES:
             yield self.put(t)
+
+
+@contextmanager
+def hold(names: dict[str, Any], others: Mapping[str, Any]) -> Iterator[None]:
+    """Let a namespace hold other values for a while."""
+    before = {name: names[name] for name in others if name in names}
+    names.update(others)
+    try:
+        yield
+    finally:
+        for name in others.keys() - before.keys():
+            del names[name]
+        names.update(before)
 
 
 def shorten(node: ast.AST) -> str:
@@ -245,11 +260,11 @@ def quantities(case: Case) -> dict[str, float]:
     }
 
 
-@np.errstate(all="ignore")
-def helpers(case: Case) -> dict[str, Any]:
+@cache
+def helpers(shapes: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
     """Return what the rows of edits.txt call, and which parameters are of weights and of which layers."""
     weight, layer = list[bool](), list[int]()
-    for shape in case.model["shapes"]:
+    for shape in shapes:
         weight += [len(shape) > 1] * int(np.prod(shape))
         layer += [(layer[-1] if layer else 0) + (len(shape) > 1)] * int(np.prod(shape))
     return {

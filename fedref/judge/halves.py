@@ -13,7 +13,8 @@ in the half where it belongs.
 
 import ast
 import inspect
-from types import ModuleType, SimpleNamespace
+from functools import lru_cache
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 #: Generator → the names that hold its state before a round, and those of what the clients send.
@@ -41,31 +42,42 @@ class Round(list[Any]):
     state: dict[str, Any]
 
 
-def cut(spec: ModuleType, half: str) -> Any:
-    """Return the specification (or one with a mistake) with this half of each box in the box's place."""
-    tree = ast.parse(vars(spec).get("SOURCE") or inspect.getsource(spec))
-    boxes = [x for x in tree.body if isinstance(x, ast.FunctionDef) and x.name in NAMES]
-    for box in boxes:
-        state, sent = NAMES[box.name]
-        (rounds,) = (x for x in box.body if isinstance(x, ast.For))
-        body, last = rounds.body[:-1], rounds.body[-1]
-        if half == "server":
-            body = [given_uploads(x, sent) if is_loop(x) else x for x in body]
-        else:
-            (last,) = ast.parse("yield locals()").body
-        begin = ast.parse("\n".join(f"{name} = clients.state[{name!r}]" for name in state)).body
-        rounds.body = [*begin, *body, last]
-        for new in (*begin, last):
-            for node in ast.walk(new):
-                ast.copy_location(node, rounds.body[-2])
-    whole = ModuleType(spec.__name__)
+def cut(spec: ModuleType, half: str, text: str = "") -> Any:
+    """Return the specification (or one with a mistake) with this half of each box in the box's place.
+
+    text : that of the boxes, if it is another.
+    """
+    whole, halves, line = ModuleType(spec.__name__), dict[str, Any](), 1
     vars(whole).update(vars(spec))
-    code = ast.fix_missing_locations(ast.Module([*boxes], []))
-    halves = dict[str, Any]()
-    exec(compile(code, getattr(spec, "__file__", spec.__name__), "exec"), vars(whole), halves)
+    for part in (text or vars(spec).get("SOURCE") or inspect.getsource(spec)).split("\n\n\n"):
+        if part.removeprefix("def ").partition("(")[0] in NAMES:
+            file = getattr(spec, "__file__", "<spec>")
+            exec(cut_box(part, half, file, line), vars(whole), halves)
+        line += part.count("\n") + 3
     if half == "server":  # FedOpt's box has FedAvg's inside; FedNova's clients run the whole of it
         vars(whole).update(halves)
     return SimpleNamespace(**vars(whole) | halves)
+
+
+@lru_cache(1024)  # most boxes are as they are, whatever is wrong elsewhere
+def cut_box(text: str, half: str, file: str, line: int) -> CodeType:
+    """Return the code of this half of a box. line : where its text begins in the file."""
+    tree = ast.parse(text)
+    box: Any = ast.increment_lineno(tree, line - 1).body[0]
+    state, sent = NAMES[box.name]
+    (rounds,) = (x for x in box.body if isinstance(x, ast.For))
+    body, last = rounds.body[:-1], rounds.body[-1]
+    if half == "server":
+        body = [given_uploads(x, sent) if is_loop(x) else x for x in body]
+    else:
+        (last,) = ast.parse("yield locals()").body
+    begin = ast.parse("\n".join(f"{name} = clients.state[{name!r}]" for name in state)).body
+    rounds.body = [*begin, *body, last]
+    for new in (*begin, last):
+        for node in ast.walk(new):
+            ast.copy_location(node, rounds.body[-2])
+    code: CodeType = compile(ast.fix_missing_locations(tree), file, "exec")
+    return code
 
 
 def is_loop(x: ast.stmt) -> bool:

@@ -1,8 +1,9 @@
-"""Measure what `fedref.conformance.units.CONSTANT` is: `python -m reproduce.vectors.units`.
+"""Measure the constants of `fedref.conformance.units`: `python -m reproduce.vectors.units`.
 
 The backend is torch's in float32, with the operands of each matrix product and convolution rounded to U, in
-derivatives, too, and sums in float32: as a GPU has it. Printed is, for each unit, the largest error of all
-cases in units of condition × U: of smooth models, and of those with a ReLU, a maximum or a hinge.
+derivatives, too, and sums in float32: as a GPU has it. Printed is, for TF32's unit and all coarser ones, the
+largest error of all cases in units of condition × U: of smooth models, and of those with a ReLU, a maximum or
+a hinge. Then, for the units that have names, how many known mistakes still fail.
 """
 
 from typing import Any
@@ -13,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedref.conformance import suite, vectors
 from fedref.conformance.backends import load_backend
-from fedref.conformance.units import KINKS, UNITS
+from fedref.conformance.naming import holds
+from fedref.conformance.units import KINKS, UNITS, with_units
+from fedref.judge import errata
 from fedref.judge.compare import difference
 
 PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "addmv", "baddbmm", "convolution")
@@ -55,11 +58,25 @@ def measure(unit: float) -> dict[str, float]:
     return errors
 
 
+def count_rejected(unit: float) -> tuple[int, int]:
+    """Return how many known mistakes some case still tells, and how many there are."""
+    cases = sorted(vectors.read(), key=lambda case: case.model["d"])
+    wider = with_units(cases, dict.fromkeys((case.call for case in cases), unit))
+    known = [[case for case in wider if name in case.catches] for name in errata.MISTAKES]
+    rejected = [
+        any(not holds(errata.answer(case, name), case, "float64") for case in some)
+        for name, some in zip(errata.MISTAKES, known)
+    ]
+    return sum(rejected), sum(map(bool, known))
+
+
 if __name__ == "__main__":
-    for name, unit in UNITS.items():
-        errors = measure(unit)
-        kinked = {c.name for c in vectors.read() if KINKS & {str(x) for x in c.model.values()}}
+    kinked = {c.name for c in vectors.read() if KINKS & {str(x) for x in c.model.values()}}
+    for power in range(11, 3, -1):
+        errors = measure(2.0**-power)
         for what, some in (("smooth", errors.keys() - kinked), ("kinked", errors.keys() & kinked)):
             worst = max(some, key=errors.__getitem__)
             middle = np.median([errors[case] for case in some])
-            print(f"{name} {what}: {errors[worst]:.3g} in {worst}, median {middle:.2g}")
+            print(f"2**-{power} {what}: {errors[worst]:.3g} in {worst}, median {middle:.2g}")
+    for name, unit in UNITS.items():
+        print(name, "rejects {} of {} known mistakes".format(*count_rejected(unit)))
