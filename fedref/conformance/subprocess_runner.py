@@ -51,8 +51,13 @@ class SubprocessRunner:
             self._wait(timeout)
             succeeded, result = self.connection.recv()
         except (EOFError, ConnectionError):
+            self.process.join(1)
+            code = self.process.exitcode  # None: it lives, but closed the connection
             self.kill()
-            raise ChildProcessError("the process died") from None
+            how = "" if code is None else f": exit code {code}"
+            if code and code < 0:
+                how = f": {signal.strsignal(-code)}"
+            raise ChildProcessError(f"the process died{how}") from None
         except BaseException:
             self.kill()  # a late answer must not be mistaken for the next call's
             raise

@@ -51,13 +51,18 @@ def call_backend(backend: object, case: Case, given: Values) -> dict[str, Any]:
     first = (case.algorithm, case.model, case.hyper) if case.algorithm else (case.model,)
     if case.call != "round":
         return name_outputs(f(*first, **given), case)
-    state, out = given["state"], dict[str, Any]()
+    state, out, copies = given["state"], dict[str, Any](), dict[str, Any]()
     for t, plan in enumerate(given["plans"]):
         state = f(*first, state, given["data"], plan)
         if not isinstance(state, Mapping) or "server" not in state:
             wrong = f"round returned {type_name(state)}"
             raise TypeError(f"{wrong}, expected a dictionary with 'server'")
-        out |= flatten(state, f"{t}.")
+        returned = flatten(state, f"{t}.")
+        out |= returned
+        copies |= {name: np.array(x) for name, x in returned.items() if isinstance(x, np.ndarray)}
+    for name, x in copies.items():
+        if x.tobytes() != out[name].tobytes():
+            raise ValueError(f"a later round changed {name}, which was returned: return copies")
     return out
 
 

@@ -1,6 +1,7 @@
 """A function in another process: its result, its error, or that it hangs or dies."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -43,8 +44,9 @@ def test_what_hangs_or_dies_is_said_and_the_next_call_is_answered(capfd):
         with pytest.raises(TimeoutError, match=r"no answer after 0\.1 s"):
             runner.call(time.sleep, 60, timeout=0.1)
         assert runner.call(remember, 4, timeout=60) == [4]  # another process
-        with pytest.raises(ChildProcessError, match="the process died"):
-            runner.call(os._exit, 7, timeout=60)
+        for end, how in ((os._exit, 7), "exit code 7"), ((signal.raise_signal, 11), "Segmentation"):
+            with pytest.raises(ChildProcessError, match=f"the process died: {how}"):
+                runner.call(*end, timeout=60)
         assert runner.call(remember, 5, timeout=60) == [5]
         child = runner.process
     assert runner.process is None

@@ -521,6 +521,23 @@ def test_answers_that_depend_on_earlier_calls_are_a_finding():
     assert results[1].status == FAILED
 
 
+def test_a_state_in_a_buffer_that_the_next_round_overwrites_is_said():
+    buffers = {}
+
+    def keep(name, x):
+        buffer = buffers.setdefault((name, x.shape, x.dtype), np.empty_like(x))
+        buffer[...] = x
+        return buffer
+
+    class Buffered:
+        def round(self, *about):
+            made = LOOP.round(*about)
+            return made | {"server": {n: keep(n, np.asarray(x)) for n, x in made["server"].items()}}
+
+    (result,) = suite.run(Buffered(), BY_NAME["round-scaffold-mlp"])
+    assert "a later round changed 0.server.w, which was returned: return copies" in result.reason
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("answers", "status", "reason"),
