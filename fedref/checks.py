@@ -605,7 +605,8 @@ def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND
     if len(sizes) != 1 or sizes == {()}:
         raise ValueError(f"leading axes {sorted(sizes)}: expected one length K for all arguments")
     ((K,),) = sizes
-    outputs = [f(*stacked), *(f(*tree.map(lambda x, k=k: x[k], stacked)) for k in range(K))]
+    parts = (tree.map(lambda x, k=k: np.copy(x[k]), stacked) for k in (slice(None), *range(K)))
+    outputs = [f(*part) for part in parts]
     at_once, *each = (tree.map(_as_array, output) for output in outputs)
     leaves = list(tree.leaves(at_once))
     errors = [relative_error(*pair) for pair in zip(leaves, tree.leaves(tree.stack(each)))]
@@ -699,7 +700,7 @@ def check_rounds(
 ) -> Report:
     """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
 
-    algorithm : an `Algorithm`, with its settings.
+    algorithm : an `Algorithm`, with its settings, else TypeError.
     generator : generator(f, w, rounds), in the manner of `fedref.spec`: a loop over rounds, over each
     round's clients, over client.steps, whose items are tuples of batches. It yields after each round
     one of three forms: w; a tuple of the server's arrays in their order, all or the first ones; such a tuple
@@ -736,13 +737,16 @@ def check_rounds(
     'FAIL'
     """
 
+    if isinstance(algorithm, type) or not hasattr(algorithm, "roles"):
+        raise TypeError(f"algorithm is {algorithm!r}, expected an Algorithm such as FedAvg(lr=0.5)")
+
     def objective(trace: Trace) -> Any:
         told = (loss for loss, clients in zip(trace.losses, trace.rounds()) if clients)
         return f or Objective(trace.model, len(trace.offsets) - 1, lambda *_: next(told))
 
     grade = partial(_grade_rounds, algorithm, generator, objective, bound)
     if trace is not None:
-        return grade(trace)[0]
+        return grade(trace._replace(algorithm=algorithm))[0]
     from fedref.draws.shrinking import drawn, smallest  # they need Hypothesis
 
     counted = list[Report]()

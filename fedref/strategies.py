@@ -108,6 +108,8 @@ def problems(draw: Draw, /, model: Any = None, kinks: bool = False, **options: A
 
 def drawn_or_given(x: Any, default: Callable[[], Strategy]) -> Strategy:
     """Return a strategy for x: its own, or of x alone; the default for None."""
+    if isinstance(x, str | type):
+        raise TypeError(f"{x!r} is given, expected an instance of a class, or a strategy for one")
     return default() if x is None else x if isinstance(x, st.SearchStrategy) else st.just(x)
 
 

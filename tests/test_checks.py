@@ -132,6 +132,7 @@ def test_stack_equals_loop():
     assert checks.stack_equals_loop(np.exp, w).error == 0
     assert checks.stack_equals_loop(lambda w, v: (w, (w * v).sum(-1)), w, w).verdict == "ok"
     assert checks.stack_equals_loop(lambda w: w - w.mean(0), w).verdict == "FAIL"
+    assert checks.stack_equals_loop(lambda w: w.__isub__(w.mean()), w).verdict == "FAIL"
     with pytest.raises(ValueError, match="one length K"):
         checks.stack_equals_loop(np.add, w, w[:4])
     with pytest.raises(ValueError, match="one length K"):
@@ -466,6 +467,10 @@ def test_what_can_be_seen_in_rounds_that_differ_is_told():
     source, it = NumPySource(np.random.default_rng(0)), FedAvg(lr=0.5)
     trace = draw_trace(source, it, Logistic(2, 3), rounds=1)
     assert checks.check_rounds(it, half, trace).where.endswith("; 2 × what is expected")
+    assert checks.check_rounds(it, fedavg, trace).ok
+    assert not checks.check_rounds(FedAvg(lr=0.25), fedavg, trace).ok  # whatever made the trace
+    with pytest.raises(TypeError, match=r"algorithm is <class '.*FedAvg'>, expected an Algorithm"):
+        checks.check_rounds(FedAvg, fedavg)
 
 
 def test_an_array_that_shares_memory_changes_with_its_slopes_or_not_at_all():

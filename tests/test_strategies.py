@@ -126,6 +126,9 @@ def test_a_wrong_name_is_named():
     ):
         with pytest.raises(ConfigError, match=f"unknown .* '{wrong}': did you mean '{right}'"):
             draw(wrong)
+    for draw, given in ((strategies.problems, Logistic), (strategies.traces, "fedavg")):
+        with pytest.raises(TypeError, match="is given, expected an instance of a class"):
+            strategies.smallest(draw(given), bool, 1)
 
 
 def test_a_failure_is_made_smaller_for_so_long_and_no_longer():
