@@ -47,7 +47,7 @@ from fedref.models.numerics import Array
 def mix(v: Array, w: Array, a: Array) -> Array:
     """v̄ = αv + (1 − α)w: (..., d), a (...) [apfl-deng alg.1]."""
     a = a[..., None]
-    return a * v + (1 - a) * w  # [apfl-deng alg.1]
+    return a * v + (1 - a) * w  # [apfl-deng alg.1] v̄ = α_i v + (1 − α_i)w
 
 
 def gradients(model: Model, v: Array, w: Array, a: Array, D: Batch) -> tuple[Array, Array]:

@@ -62,7 +62,8 @@ def adagrad(v: Array, delta: Array, beta2: float) -> Array:
 
 def yogi(v: Array, delta: Array, beta2: float) -> Array:
     """Move v towards Δ², by a step that does not grow with their distance [fedopt alg.2]."""
-    return v - (1 - beta2) * delta**2 * np.sign(v - delta**2)  # [fedopt alg.2]
+    # [fedopt alg.2] v = v − (1 − β₂)Δ² sign(v − Δ²)
+    return v - (1 - beta2) * delta**2 * np.sign(v - delta**2)
 
 
 def adam(v: Array, delta: Array, beta2: float) -> Array:

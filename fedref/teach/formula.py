@@ -16,7 +16,7 @@ import re
 from typing import Any
 from xml.sax.saxutils import escape
 
-WORDS = ("log", "exp", "tanh", "max", "sqrt", "diag")
+WORDS = ("log", "exp", "tanh", "max", "sqrt", "sign", "diag")
 #: Letters that stand for functions wherever an opening bracket follows.
 FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "φ", "z", *WORDS)
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "−0123456789")

@@ -174,7 +174,7 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     values = {name: first_part(value) for name, value in {**options, **values}.items()}
     model = values.get("model")
     env: dict[str, Any] = {
-        "sqrt": np.sqrt, "max": np.maximum, "diag": lambda a: aslinearoperator(np.diag(a)),
+        "sqrt": np.sqrt, "max": np.maximum, "sign": np.sign, "diag": lambda a: aslinearoperator(np.diag(a)),
         "I": aslinearoperator(np.eye(2)),
     }  # fmt: skip
     if model is not None:
