@@ -188,7 +188,8 @@ def numbers_or_words(
     if all(value is None for value in known.values()):
         return encode_labels(cells)
     words = {cell for cell, value in known.items() if value is None}
-    if odd := {cell for cell in known.keys() - words if not isfinite(known[cell])} or words:
+    infinite = {cell for cell, value in known.items() if value is not None and not isfinite(value)}
+    if odd := infinite or words:
         k = next(k for k, cell in enumerate(cells) if cell in odd)
         what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}"
         what += ", and a number in other rows" if odd is words else ""
