@@ -158,6 +158,7 @@ def other_values(case: Case) -> Iterator[tuple[str, Case]]:
         elif name in floats:
             options = [(other, y) for other, y in floats.items() if y != x]
             options += ([("1", 1.0)] if x != 1 else []) + ([("0", 0.0)] if x != 0 else [])
+            options += [("1 - it", 1 - x)] if 0 < x < 1 else []
         for said, value in options:
             yield f"{name} is {said}", case._replace(hyper=hyper | {name: value})
     model = {"activation": ("elu", "relu", "tanh"), "pool": ("max", "mean"),

@@ -260,9 +260,10 @@ def doubt_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result
     """Return the results, in which a name is only likely where another failure contradicts it.
 
     So does a failure that has no name, in a case that this mistake would change, if its function is on no
-    higher level than the lowest that the name explains.
+    higher level than the lowest that the name explains. It is not even that where the model itself is wrong.
     """
     both = [*zip(results, cases)]
+    broken = broken_models(results, cases)
     least = dict[str, int]()
     for result, case in both:
         least |= {n: min(least.get(n, 9), LEVELS[case.call]) for n in result.mistakes}
@@ -273,13 +274,19 @@ def doubt_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result
         for name in case.catches
         if LEVELS[case.call] <= least.get(name, -1)
     }
-    doubted = f" ({DOUBT})"
-    return [
-        r._replace(mistakes=(), evidence=PERHAPS + "; or ".join(r.mistakes) + doubted)
-        if r.mistakes and {*r.mistakes} <= against
-        else r._replace(mistakes=tuple(n for n in r.mistakes if n not in against))
-        for r in results
-    ]
+    out = list[Result]()
+    for result, case in both:
+        sure, said = tuple(n for n in result.mistakes if n not in against), result.evidence
+        if result.mistakes and not sure and case.model["family"] not in broken:
+            said = f"{PERHAPS}{'; or '.join(result.mistakes)} ({DOUBT})"
+        out.append(result._replace(mistakes=sure, evidence=said))
+    return out
+
+
+def broken_models(results: Sequence[Result], cases: Sequence[Case]) -> set[str]:
+    """Return the families whose loss or derivatives are wrong, and have no name."""
+    both = zip(results, cases)
+    return {c.model["family"] for r, c in both if c.call in OF_MODELS and is_unexplained(r)}
 
 
 def is_unexplained(result: Result) -> bool:
@@ -302,7 +309,7 @@ class Search:
         self.found = list[Variation]()
         both = [*zip(results, cases)]
         of_models = [(r, case.model["family"]) for r, case in both if case.call in OF_MODELS]
-        self.models = {family for r, family in of_models if is_unexplained(r)}
+        self.models = broken_models(results, cases)
         self.right = {family for r, family in of_models if r.status == PASSED} - {
             family for r, family in of_models if r.status == FAILED
         }
@@ -397,7 +404,7 @@ class Search:
         return ()
 
     def other_input(self, first: Case, tests: Sequence[Test], end: float) -> str:
-        """Return which other inputs have these answers, or ""."""
+        """Return which other inputs have these answers, all that the cases do not tell apart, or ""."""
         others = dict[str, dict[str, Callable[[], dict[str, Any]]]]()
 
         def answer(case: Case, words: str) -> dict[str, Any]:
@@ -406,12 +413,13 @@ class Search:
             work = known.get(words, lambda: dict(case.outputs))
             return self.trials.answer(case, words, lambda _: work())
 
-        for words, _ in other_inputs(first):
-            if self.trials.left <= end:
-                break
-            if all(test(answer(case, words), case) for test, case in tests):
-                return f"it is the right answer where {words}"
-        return ""
+        fits = [
+            words
+            for words, _ in other_inputs(first)
+            if self.trials.left > end
+            and all(test(answer(case, words), case) for test, case in tests)
+        ]
+        return f"it is the right answer where {' or '.join(fits)}" if fits else ""
 
     def combination(self, some: Sequence[tuple[Case, Result]]) -> str:
         """Return the combination of terms that these answers are, of those with the same wrong output."""

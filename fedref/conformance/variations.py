@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib.resources import files
@@ -99,15 +99,37 @@ class Variation:
     right: ast.AST
     wrong: str
     number: float | str | None = None
+    same: str = ""
 
     def __str__(self) -> str:
         line = "" if self.right is self.line else f", in {shorten(self.line)}"
+        line += self.same
         wrong, t = self.wrong, self.number
         if isinstance(t, str):
             wrong = wrong.format(t=t, more=t, rest=f"(1 - {t})")
         elif t is not None and np.isfinite(t):
             wrong = wrong.format(t=say(t), more=say(1 + t), rest=say(1 - t))
         return f"as if in {self.function.name} {shorten(self.right)} were {wrong}{line}"
+
+    def with_quantities(self, cases: Sequence[Case]) -> "Variation":
+        """Return the variation that says what its number also is in all these cases: 10/9, or 1/server_lr."""
+        if not isinstance(self.number, float):
+            return self
+        known, x = list(map(quantities, cases)), self.number + ("{more}" in self.wrong)
+        names = [
+            n for n in known[0] if all(abs(q.get(n, np.inf) - x) < 1e-7 * abs(x) for q in known)
+        ]
+        said = f" ({say(x)} is also {' and '.join(names)} in these cases)" if names else ""
+        return replace(self, same=said)
+
+    @property
+    def nearby(self) -> "Variation | None":
+        """A model's argument a little farther off: if that fits as well, its value is not what is wrong."""
+        node, field, new = self.made
+        if not (self.function.is_model and isinstance(self.right, ast.arg)):
+            return None
+        moved = ast.parse(f"{self.right.arg} = 1.001 * {self.right.arg} + 0.001").body
+        return replace(self, made=(node, field, [new[0], *moved, *new[1:]]))
 
     def put(self, number: float | str) -> "Variation":
         """Return the variation that puts in this number."""
@@ -294,12 +316,16 @@ def find_variation(
     in this order. outputs : the backend's, by case. end : how many calls are to be left of the trials.
     """
     entries = sum(count_wrong(case, outputs[case.name]) for case in failed)
+
+    def fits(one: Variation) -> bool:
+        return all(test(trials.answer(case, str(one), one.answer), case) for test, case in tests)
+
     for variation in variations:
         if trials.left <= end:
             return None
         for one in variation.solved(failed[0], outputs[failed[0].name], trials, entries):
-            if all(test(trials.answer(case, str(one), one.answer), case) for test, case in tests):
-                return one
+            if fits(one) and not (one.nearby and fits(one.nearby)):
+                return one.with_quantities([case for _, case in tests])
     return None
 
 

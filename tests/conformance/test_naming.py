@@ -348,6 +348,34 @@ def test_the_answer_for_another_input_is_told(name, words):
     assert "no known mistake fits (1" not in said
 
 
+def test_what_the_cases_do_not_tell_apart_is_said():
+    """The server's rate is 1 − β₁ in them; and 1/N times 9/10, or times that rate."""
+    case = GOLDEN["aggregate-fedadam"]._replace(catches=())
+    made = dict(other_inputs(case))["beta1 is 1 - it"]()
+    (result,) = named([case], [{**case.outputs, **made}])
+    words = "beta1 is server_lr or beta1 is 1 - it"
+    assert result.evidence == f"it is the right answer where {words}"
+    case = GOLDEN["aggregate-scaffold"]
+    line = "as if in scaffold N were {more} times it"
+    some = variations.variations_of([variations.observe(case)])
+    (one, *_) = (v for v in some if str(v) == line)
+    said = str(one.put(1 / 9).with_quantities([case]))
+    assert said.endswith("N were 10/9 times it (10/9 is also 1/server_lr in these cases)")
+
+
+def test_another_argument_is_not_told_where_any_would_do():
+    """At −w no row is beyond the squared hinge's margin, nor is one at a point close to that."""
+    case = GOLDEN["hvp-svm"]
+    made = variations.try_answer(case._replace(inputs={**case.inputs, "w": -case.inputs["w"]}))
+    some = variations.variations_of([variations.observe(case)])
+    (one,) = (v for v in some if str(v) == "as if in hvp w: Array were -it")
+    for other in (one, one.nearby):
+        assert naming.is_made(other.answer(case), made, case, "float64")
+    tests = [(lambda x, case: naming.is_made(x, made, case, "float64"), case)]
+    about = [case], tests, {case.name: made}, [one]
+    assert variations.find_variation(*about, naming.Trials(1e9), 0) is None
+
+
 @pytest.mark.usefixtures("no_variation")
 def test_one_ratio_in_all_cases_and_entries_in_another_order_are_told():
     losses = [GOLDEN[name] for name in ("loss-mlp", "loss-cnn", "loss-logistic")]
