@@ -119,7 +119,7 @@ def find_mistakes(
     ordered.sort(key=lambda part: (part[0][1] != "", part[0][0] == "round"))
     for n, (_, places, failed) in enumerate(ordered):
         if failed and trials.left > 0:
-            later = [some for _, _, some in ordered[n + 1 :] if not search.waits(some)]
+            later = [some for _, _, some in ordered[n + 1 :] if not search.mend_first(some)]
             share = trials.left / (1 + sum(map(bool, later)))
             passed = [i for i in places if results[i].status == PASSED and not cases[i].convention]
             if said := search.tell(failed, passed, trials.left - share):
@@ -315,7 +315,7 @@ class Search:
         }
         self.halves = {c.algorithm for r, c in both if c.call in HALVES and is_unexplained(r)}
 
-    def waits(self, failed: Sequence[int]) -> str:
+    def mend_first(self, failed: Sequence[int]) -> str:
         """Return what is to be mended before these cases are looked at, or ""."""
         some = [self.cases[i] for i in failed]
         if all(case.call not in OF_MODELS and case.model["family"] in self.models for case in some):
@@ -329,8 +329,8 @@ class Search:
 
         failed, passed : the places of the cases. end : the search stops when so many calls are left.
         """
-        if (waits := self.waits(failed)) and not self.found:
-            return waits
+        if (blocked := self.mend_first(failed)) and not self.found:
+            return blocked
         outputs = {self.cases[i].name: self.results[i].outputs for i in failed}
         wrong = self.simplest(failed)
         early = [shorten(case, result.output) for case, result in wrong]
@@ -347,8 +347,8 @@ class Search:
         tests += [(as_right, case) for case in right[:TRIED]]
         tests += [(fits, case) for case in rest] + [(as_right, case) for case in right[TRIED:]]
         find = partial(find_variation, early, tests, outputs, trials=self.trials, end=end)
-        if waits:
-            return str(find(self.found) or waits)
+        if blocked:
+            return str(find(self.found) or blocked)
         if said := self.other_input(early[0], tests, end):
             return said
         is_round = early[0].call == "round"

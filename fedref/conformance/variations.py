@@ -108,7 +108,7 @@ class Variation:
         if isinstance(t, str):
             wrong = wrong.format(t=t, more=t, rest=f"(1 - {t})")
         elif t is not None and np.isfinite(t):
-            wrong = wrong.format(t=say(t), more=say(1 + t), rest=say(1 - t))
+            wrong = wrong.format(t=text_of(t), more=text_of(1 + t), rest=text_of(1 - t))
         return f"as if in {self.function.name} {shorten(self.right)} were {wrong}{line}"
 
     def with_quantities(self, cases: Sequence[Case]) -> "Variation":
@@ -119,7 +119,7 @@ class Variation:
         names = [
             n for n in known[0] if all(abs(q.get(n, np.inf) - x) < 1e-7 * abs(x) for q in known)
         ]
-        said = f" ({say(x)} is also {' and '.join(names)} in these cases)" if names else ""
+        said = f" ({text_of(x)} is also {' and '.join(names)} in these cases)" if names else ""
         return replace(self, same=said)
 
     @property
@@ -131,7 +131,7 @@ class Variation:
         moved = ast.parse(f"{self.right.arg} = 1.001 * {self.right.arg} + 0.001").body
         return replace(self, made=(node, field, [new[0], *moved, *new[1:]]))
 
-    def put(self, number: float | str) -> "Variation":
+    def with_number(self, number: float | str) -> "Variation":
         """Return the variation that puts in this number."""
         other = copy(self)
         other.number = number
@@ -192,10 +192,10 @@ class Variation:
             return
 
         def rest(t: float) -> Array:
-            answer = self.put(t).answer
-            return gap(trials.answer(case, str(self), answer), outputs, case)
+            answer = self.with_number(t).answer
+            return excess(trials.answer(case, str(self), answer), outputs, case)
 
-        t, r = 0.0, gap(case.outputs, outputs, case)
+        t, r = 0.0, excess(case.outputs, outputs, case)
         slope = (rest(2.0**-10) - r) * 2**10
         if not (slope @ r) ** 2 > 0.5 * (slope @ slope) * (r @ r):  # it leads elsewhere, or nowhere
             return
@@ -212,14 +212,14 @@ class Variation:
             return
         simple = Fraction(t).limit_denominator(20)
         if is_simple := abs(t - simple) < 1e-7 and entries >= FEW:
-            yield self.put(float(simple))
+            yield self.with_number(float(simple))
         put = t + ("{more}" in self.wrong)
         if entries >= FEW:
             for name, x in quantities(case).items():
                 if abs(put - x) < 1e-7 * abs(x):
-                    yield self.put(name)
+                    yield self.with_number(name)
         if not is_simple and entries >= ENTRIES:
-            yield self.put(t)
+            yield self.with_number(t)
 
 
 @contextmanager
@@ -239,17 +239,17 @@ def shorten(node: ast.AST) -> str:
     return textwrap.shorten(ast.unparse(node), 100)
 
 
-def say(x: float) -> str:
+def text_of(x: float) -> str:
     """Return a number as a short text.
 
-    >>> say(1 / 3), say(0.1), say(-2.0), say(2 ** 0.5)
+    >>> text_of(1 / 3), text_of(0.1), text_of(-2.0), text_of(2 ** 0.5)
     ('1/3', '0.1', '-2', '1.41421')
     """
     q = Fraction(x).limit_denominator(20)
     return str(q) if abs(x - q) < 1e-9 and f"{x:.6g}" != f"{x:.3g}" else f"{x:.6g}"
 
 
-def gap(made: Values, outputs: Values, case: Case) -> Array:
+def excess(made: Values, outputs: Values, case: Case) -> Array:
     """Return what an answer's numbers are above the outputs, relative to what is right, or [nan]."""
     wants = {n: x for n, x in case.outputs.items() if x.dtype.kind == "f" and n in outputs}
     if any(n not in made or np.shape(made[n]) != np.shape(outputs[n]) for n in wants):
@@ -331,7 +331,7 @@ def find_variation(
 
 def count_wrong(case: Case, outputs: Values) -> int:
     """Return how many numbers of a case are wrong."""
-    return int(np.sum(np.abs(gap(case.outputs, outputs, case)) > case.tolerance["float64"]))
+    return int(np.sum(np.abs(excess(case.outputs, outputs, case)) > case.tolerance["float64"]))
 
 
 @cache
@@ -476,14 +476,14 @@ def matches(form: Any, node: Any, found: dict[str, Any]) -> bool:
     )
 
 
-def put(form: Any, found: Values) -> Any:
+def fill(form: Any, found: Values) -> Any:
     """Return a form with what wild names are in their place."""
     if isinstance(form, ast.Name):
         return found.get(form.id, form)
     if isinstance(form, list):
-        return [put(x, found) for x in form]
+        return [fill(x, found) for x in form]
     if isinstance(form, ast.AST):
-        return type(form)(**{name: put(value, found) for name, value in ast.iter_fields(form)})
+        return type(form)(**{name: fill(value, found) for name, value in ast.iter_fields(form)})
     return form
 
 
@@ -506,10 +506,10 @@ def apply_rows(node: Any, parent: Any, function: Function, *only: str) -> Change
                 names = {x.id for x in ast.walk(template) if isinstance(x, ast.Name)}
                 if not (names & VARIABLES) - {*found} <= known:
                     continue
-                new = put(template, found | {"it": value})
+                new = fill(template, found | {"it": value})
                 if (said := ast.unparse(new)) not in seen:
                     seen.add(said)
-                    yield new, ast.unparse(put(template, found)) if "it" in names else said
+                    yield new, ast.unparse(fill(template, found)) if "it" in names else said
 
 
 #: The variables of algorithms that rows name: only where a function has them.

@@ -223,7 +223,7 @@ def test_a_number_is_solved_for_and_another_function_found_in_halves_too(
 
 
 def test_a_wrong_line_that_raises_leaves_a_gap():
-    assert np.isnan(variations.gap({}, {"f": 1.0}, GOLDEN["loss-mlp"])).all()
+    assert np.isnan(variations.excess({}, {"f": 1.0}, GOLDEN["loss-mlp"])).all()
 
 
 def test_a_combination_of_terms_is_told():
@@ -359,7 +359,7 @@ def test_what_the_cases_do_not_tell_apart_is_said():
     line = "as if in scaffold N were {more} times it"
     some = variations.variations_of([variations.observe(case)])
     (one, *_) = (v for v in some if str(v) == line)
-    said = str(one.put(1 / 9).with_quantities([case]))
+    said = str(one.with_number(1 / 9).with_quantities([case]))
     assert said.endswith("N were 10/9 times it (10/9 is also 1/server_lr in these cases)")
 
 
