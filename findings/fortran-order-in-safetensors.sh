@@ -6,8 +6,8 @@
 # which the documentation asks for, such an array is.
 # What happens: since 0.8.0 the bytes are taken as they lie, with the array's shape, and read back row by row. The shape, the
 # sum and the norm are right; every entry but the first and the last may stand elsewhere.
-# Why it matters: X.T, np.asfortranarray, scipy.linalg's results and what a Fortran routine returns are in this order. A
-# weight matrix that was transposed between two frameworks is the usual one. np.ascontiguousarray before save is enough.
+# Why it matters: X.T, np.asfortranarray and what scipy.linalg's qr, svd and eigh return are in this order. A weight matrix that
+# was transposed between two frameworks is the usual one. np.ascontiguousarray before save is enough.
 # Seen with safetensors 0.7.0 and 0.8.0, NumPy 2.4.6: what stands at the end.
 set -euo pipefail
 place=$(mktemp -d)
