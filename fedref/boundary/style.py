@@ -31,7 +31,7 @@ LINES: tuple[Any, ...] = (
     "-", (0, (5, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2, 1, 2)), (0, (2.5, 1.2)),
 )  # fmt: skip
 MARKERS = "os^DvP<>phd"
-MOST_LINES, MOST_COLUMNS = 60, 4  # of the legend: a picture has at most 65 536 pixels a side
+MOST_LINES, MOST_COLUMNS = 60, 4  # of the legend; nobody reads a longer one
 CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
 TICK: dict[str, Any] = {"marker": "|", "markersize": 12, "markeredgewidth": 2.2, "linestyle": ""}
 BARS: tuple[dict[str, Any], ...] = (

@@ -143,14 +143,12 @@ def require_rows(values: Array, n: int, where: str, what: str) -> None:
     require(values.shape == (n,), where, wrong, right)
 
 
-def as_integers(
-    values: Array, n: int, where: str, what: str = "y", right: str = "whole numbers below 2^53"
-) -> Array:
+def as_integers(values: Array, n: int, where: str, what: str = "y", right: str = "") -> Array:
     """Return whole numbers as (n,) int64; accept shape (n, 1), and floats such as 3.0."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     require_rows(values, n, where, what)
-    expected = f"{right} in {what}"
+    expected = right or f"whole numbers below 2^53 in {what}"
     require(values.dtype.kind in "buif", where, f"{what} holds {values.dtype}", expected)
     if values.dtype.kind == "f" or values.dtype.itemsize > 4:
         with np.errstate(invalid="ignore"):

@@ -240,8 +240,9 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
         column = as_numbers(column_of(frame, i))
         if column.dtype.kind in "buif":
             bad = ~np.isfinite(column)
-        else:
-            bad = np.array([not isinstance(x, NUMBER) for x in column], bool)
+        else:  # of Python's objects some are numbers
+            objects = column.dtype.kind == "O"
+            bad = np.array([not (objects and isinstance(x, NUMBER)) for x in column], bool)
         if bad.any():
             row = int(bad.argmax())
             raise number_error(where, f"row {row}", names_of(frame)[i], column[row])
