@@ -22,6 +22,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from hashlib import sha256
 from importlib.resources import files
 from itertools import chain, product
+from numbers import Number
 from pathlib import Path
 from shlex import quote as quote_word
 from typing import Annotated, Any, ClassVar, Literal
@@ -190,8 +191,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def is_table(key: str, value: Table) -> bool:
     """Return whether a table holds values by their keys; data may be a table of arrays."""
     if key == "data" and "name" not in value:
-        has_arrays = any(hasattr(type(x), "ndim") and x.ndim for x in value.values())
-        return not (has_arrays or is_in_memory(value))
+        return all(x is None or isinstance(x, str | Number) for x in value.values())
     return key in NAME_KEYS or key.partition(".")[0] == "sweep"
 
 

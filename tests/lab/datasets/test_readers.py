@@ -276,6 +276,7 @@ WRONG: list[tuple[Any, ...]] = [
     ((FLAT, Y, np.array([1, "a"] * 4, object)), "client is 1 in row 0; expected text in all"),
     (FLAT, "^data is a ndarray, expected a name, a path, arrays"),
     ((FLAT, Y, Y, Y), "^data is a tuple, expected a name, a path, arrays"),
+    ({"a": {"x": FLAT, "y": Y}}, "data is a dict, expected a name, a path, arrays"),
     ({"features": FLAT, "y": Y}, "data is a dict, expected .*, a table of arrays with X and y"),
     ((FLAT, np.array([None, *"abcdefg"], np.dtypes.StringDType(na_object=None))),
      "y is None in row 0; expected text in all rows"),
