@@ -176,6 +176,7 @@ class Variation:
             hold(vars(adapter), {"cut_boxes": halves}),
             hold(vars(module) if not owner else {}, scope),
             hold(adapter.CALLS, scope if name in OF_MODELS else {}),
+            nullcontext() if self.function.is_model else remember_gradients(repr(case.model)),
             patch.object(getattr(module, owner), name, scope[name]) if owner else nullcontext(),
         ):
             return try_answer(case, error=Exception)
@@ -220,6 +221,30 @@ class Variation:
                     yield self.with_number(name)
         if not is_simple and entries >= ENTRIES:
             yield self.with_number(t)
+
+
+#: Gradients of models as they are, which most variations of an algorithm ask for at the same points.
+GRADIENTS = dict[tuple[Any, ...], Array]()
+
+
+@contextmanager
+def remember_gradients(model: str) -> Iterator[None]:
+    """Let f.grad return what it has computed before, of the same model, w and rows."""
+    grad = spec.Risk.grad
+
+    def remembered(f: spec.Risk, w: Any, D: Any) -> Any:
+        if type(w) is not np.ndarray:  # a dual number
+            return grad(f, w, D)
+        rows = [(np.shape(x), np.asarray(x).tobytes()) for x in (*D, getattr(D, "s", ()))]
+        key = model, f.l2, w.dtype.char, w.tobytes(), *rows
+        if key not in GRADIENTS:
+            if len(GRADIENTS) > 4_096:
+                GRADIENTS.clear()
+            GRADIENTS[key] = grad(f, w, D)
+        return GRADIENTS[key]
+
+    with patch.object(spec.Risk, "grad", remembered):
+        yield
 
 
 @contextmanager
