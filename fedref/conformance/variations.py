@@ -230,7 +230,7 @@ GRADIENTS = dict[tuple[Any, ...], Array]()
 @contextmanager
 def remember_gradients(model: str) -> Iterator[None]:
     """Let f.grad return what it has computed before, of the same model, w and rows."""
-    grad = spec.Risk.grad
+    grad: Any = spec.Risk.grad
 
     def remembered(f: spec.Risk, w: Any, D: Any) -> Any:
         if type(w) is not np.ndarray:  # a dual number
