@@ -32,7 +32,8 @@ upload  {"w"} for FedAvg and most others. For the rest, as for server and client
 path    (S + 1, d), the parameters before each step and at the end; once γ has stopped a client, its last
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
-state   first {"server": ...}; afterwards what the backend returned in the round before
+state   first {"server": ...}; afterwards what the backend returned in the round before: "clients" is
+        {k: the state that client k keeps}; no later round may overwrite its arrays
 data    of a client: {"X": (n, p), "y": (n,)}. Of a round: all clients' rows, and "offsets" (N + 1,):
         client k has rows offsets[k]:offsets[k+1]
 plan    {"round": t; for each of the K clients of the cohort "clients", its index, ascending; "counts", how
@@ -65,6 +66,7 @@ The inputs of each variant of `meta_gradient`, and the required outputs:
                 drops an odd last row or column; φ also follows the hidden dense layer
     lstm        a step that is not taken leaves h and c as they are; the dense layer reads the last h, or
                 the mean over the steps that are taken; a text without steps reads 0
+    dissimilarity  B = √(Σ p_k‖∇F_k‖²)/‖∇f‖, variance = Σ p_k‖∇F_k − ∇f‖²; ∇f = Σ p_k∇F_k, p_k ∝ n_k
     client      local steps in the order of `rows`, ⌈n/B⌉ an epoch; padded rows weigh 0. FedMeta sends the
                 sum of its episodes' gradients
     aggregate   p_k ∝ counts_k n_k (`weighting` "samples") or ∝ counts_k ("uniform"); FedMAML sums

@@ -141,7 +141,8 @@ def begin_with(results: Sequence[Result], cases: Sequence[Case]) -> str:
     farthest = np.zeros(far.shape, bool)
     farthest[at] = True
     place = evidence.places_of(farthest, case)
-    values = f"yours {got[at]:.6g}, right {want[at]:.6g}"
+    digits = next((n for n in (6, 9) if f"{got[at]:.{n}g}" != f"{want[at]:.{n}g}"), 17)
+    values = f"yours {got[at]:.{digits}g}, right {want[at]:.{digits}g}"
     smallest = f"{case.name}, the smallest (d = {case.model['d']})"
     space = "" if place.startswith("[") else " "  # a number has no place
     return f"begin with {smallest}: {output}{space}{place.removeprefix('[]')}: {values}"

@@ -40,15 +40,18 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     """Yield what can be seen in the first output that is wrong."""
     got = np.asarray(result.outputs[result.output], float)
     want = np.asarray(case.outputs[result.output], float)
-    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0)) * (np.max(np.abs(want), initial=0) or 1)
+    scale, far = np.max(np.abs(want), initial=0) or 1, np.max(np.abs(got - want), initial=0)
+    # where little is wrong, anything would be the same up to SAME
+    same = max(case.tolerance.get(dtype, 0.0) * scale, min(SAME[dtype] * scale, far / 1000))
     wrong = np.abs(got - want) > same
-    if wrong.any() and (np.abs(want[~wrong]) > same).any():  # zeros are right by chance
+    # what is about 0 is right by chance, as where all are wrong in proportion
+    if wrong.any() and (far * np.abs(want[~wrong]) > same * max(far, scale)).any():
         yield f"wrong only in {places_of(wrong, case)}"
     if wrong.any() and not got[wrong].any():
         yield "what is wrong is 0"
         return
     factor = ratio(got[wrong], want[wrong], same)
-    if factor is not None:
+    if factor is not None and abs(factor - 1) > 1e-7:  # told as 1
         yield f"{tell_number(factor, case)} × what is right"
         return
     start = f"state.{result.output.partition('.')[2]}"

@@ -81,8 +81,8 @@ def find_combination(
     recorded = [record(work, np.shape(x)) for work, x in zip(works, wrong)]
     if len(recorded) < 2 or not all(np.max(np.abs(x)) < 1e100 for x in wrong):
         return None
-    if all(np.allclose(x, y, EXACT, 0) for x, y in zip(wrong, right)):
-        return None
+    if all(np.allclose(x, y, 0, SIMPLE * np.max(np.abs(y))) for x, y in zip(wrong, right)):
+        return None  # "yours is what is right"
     terms = shared([values for values, _ in recorded])
     numbers = shared(
         [{**values, **more} for (_, values), more in zip(recorded, known or [{}] * len(works))]

@@ -306,6 +306,11 @@ LAYERS = len(GRAD.model["shapes"]) // 2
             lambda x: x + 1e-9 * np.cos(np.arange(x.size)),
             "right to the 7 digits of float32, no more",
         ),
+        (lambda x: x * (1 + 2e-8), "right to the 7 digits of float32, no more"),
+        (
+            lambda x: np.append(x[:-1], x[-1] + 1.5e-8 * np.abs(x).max()),
+            f"wrong only in b{LAYERS}[{LAST - 1}]; right to the 7 digits",
+        ),
         (lambda x: x + 1e300, ""),
     ],
 )
@@ -314,6 +319,8 @@ def test_what_is_seen_in_one_output(change, words):
     (result,) = named([GRAD], [{"g": change(GRAD.outputs["g"])}])
     assert (result.status, result.mistakes) == (FAILED, ())
     assert result.evidence.startswith(words)
+    yours, right = report.begin_with([result], [GRAD]).split(": ")[-1].split(", ")
+    assert yours.split()[1] != right.split()[1]
 
 
 def test_float32_is_named_where_the_numbers_are_its_own():

@@ -57,6 +57,7 @@ def test_a_number_is_told_from_several_situations():
     sums = [np.array([3.0, 1.0]), np.array([2.0, 5.0])]
     works = 2 * [lambda: answer(case)]
     assert find_combination(works, sums, [x / 2 for x in sums]).terms == {"what is right": "2"}
+    assert find_combination(works, sums, [x * (1 + 2e-10) + 1e-9 for x in sums]) is None
 
 
 def test_no_term_stands_twice():
