@@ -86,9 +86,9 @@ def frame(
     the same axes.
     """
     rows, columns = shape
-    ends = accumulate(str(handle.get_label()).count("\n") + 1 for handle in handles)
-    kept = sum(end < MOST_LINES * MOST_COLUMNS for end in ends)
-    if kept < len(handles):
+    ends = [*accumulate(str(handle.get_label()).count("\n") + 1 for handle in handles)]
+    if ends and ends[-1] > MOST_LINES * MOST_COLUMNS:
+        kept = sum(end < MOST_LINES * MOST_COLUMNS for end in ends)
         more = sign(f"... and {len(handles) - kept} more", linestyle="none")
         handles = [*handles[:kept], more]
     lines = [line for handle in handles for line in str(handle.get_label()).split("\n")]
@@ -98,7 +98,8 @@ def frame(
     size = (panel[0] * columns + legend, max(panel[1] * rows, high))
     figure = Figure(size, layout="constrained")
     if title:
-        figure.suptitle(plain_text(title))
+        middle = panel[0] * columns / size[0] / 2 if beside > 1 else 0.5  # not under the legend
+        figure.suptitle(plain_text(title), x=middle)
     if lines:
         figure.legend(handles=list(handles), loc="outside right upper", ncols=beside)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)

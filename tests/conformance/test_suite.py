@@ -350,7 +350,7 @@ def test_where_nothing_passes_no_file_of_expected_failures_makes_it_right(only, 
         (["fedref", "--only", "loss-mlp", "--summary", "no/folder"], "no/folder: No such file"),
         (["fedref", "--unit", "tf23"], "--unit tf23: expected tf32, float16, bfloat16, 2**-N"),
         (["fedref", "--unit", "gard=tf32"], "unknown function 'gard': did you mean 'grad'"),
-        (["fedref", "--only", "-apfl"], "--only: expected one argument; --OPTION=VALUE where"),
+        (["fedref", "--only", "-apfl"], "--only: expected one argument; write --OPTION=VALUE if"),
         (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         if message.endswith("expected one argument"):  # argparse takes -apfl for an option
-            message += "; --OPTION=VALUE where that begins with -"
+            message += "; write --OPTION=VALUE if the value begins with -"
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
     def _get_value(self, action: Any, word: str) -> Any:

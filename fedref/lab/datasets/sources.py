@@ -292,7 +292,7 @@ IN_MEMORY = (
 )
 
 
-#: Names of parts of data, which are no clients.
+#: Names of parts of data, not of clients.
 PARTS = {"train", "test", "val", "valid", "validation", "dev"}
 
 
@@ -337,7 +337,7 @@ def as_arrays(value: Mapping[Any, Any], where: str) -> dict[str, Array]:
     rows = {name: part.index for name, part in value.items() if hasattr(part, "iloc")}
     for name, index in rows.items():
         X = next(iter(rows.values()))
-        moved = len(index) == len(X) and not index.equals(X) and index.isin(X).all()
+        moved = len(index) == len(X) and not index.equals(X) and {*index} == {*X}
         wrong = f"{name} has the rows in another order, by its index"
         right = f"one order: {name}.loc[X.index], or reset_index(drop=True) if it is one"
         require(not moved, where, wrong, right)
@@ -350,9 +350,10 @@ def join_clients(clients: Mapping[Any, tuple[Any, Any]], where: str) -> Raw:
     twice = first_repeated(names)
     require(twice is None, where, f"two clients are called {twice}", "names that differ")
     right = "{client: (X, y)}, or arrays X, y and test, which is true for test rows"
-    require(not {*names} <= PARTS, where, f"{', '.join(names)} are parts", right)
+    wrong = f"the clients are called {', '.join(names)}, as parts of data are"
+    require(not {*map(str.lower, names)} <= PARTS, where, wrong, right)
     headers = {(*tables.names_of(X),) for X, _ in clients.values() if tables.is_frame(X)}
-    wrong = "the clients' DataFrames have other columns, or another order"
+    wrong = "the clients' DataFrames have different columns, or the same in another order"
     require(len(headers) < 2, where, wrong, "the same columns for each client")
     pairs = [as_arrays({"X": X, "y": y}, where).values() for X, y in clients.values()]
     Xs, ys = zip(*pairs)

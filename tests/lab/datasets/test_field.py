@@ -185,8 +185,8 @@ def test_columns_that_look_like_something_else_are_features_and_that_is_said(tmp
     assert found.X.shape == (2, 6)
     assert "taken as features: Is_Test, fold, weight, Unnamed: 0, user-id; leave" in found.notes[0]
     assert csv(tmp_path, "a,heavy,y", "1,0,2").notes == ()
-    (note,) = csv(tmp_path, "a,client,y", "1,NA,2", "2,n,1").notes
-    assert "client is NA in some rows, taken for a name: leave out these rows if" in note
+    (note,) = csv(tmp_path, "a,client,y", "1,NA,2", "2,Nan,1").notes  # Nan is a province
+    assert "client is NA, Nan in some rows, taken for a name: leave out these rows if" in note
 
 
 @pytest.mark.parametrize(

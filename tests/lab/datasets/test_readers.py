@@ -285,7 +285,7 @@ WRONG: list[tuple[Any, ...]] = [
     ({"a": (FLAT, Y[:-1])}, "client a has 8 rows of X and 7 labels"),
     ({"a": (FLAT, Y), "b": (FLAT[:, 1:], Y)}, "as many columns"),
     ({1: (FLAT, Y), "1": (FLAT, Y)}, "two clients are called 1; expected names that differ"),
-    ({"train": (FLAT, Y), "test": (FLAT, Y)}, "train, test are parts; expected .* X, y and test"),
+    ({"Train": (FLAT, Y), "test": (FLAT, Y)}, "called Train, test, as parts of data are; expected .* X, y and test"),
     ({"a": (FLAT, Y), "b": (FLAT, Y.astype(str))}, "some clients have bytes in X, or words in y"),
     ({"a": (FLAT, Y), "b": (FLAT * 1.0, Y)}, "some clients have bytes in X"),
     ({"a": (FLAT[:0], Y[:0])}, r"X has shape \(0, 9\); expected .* n of 1 or more"),
@@ -318,12 +318,16 @@ def test_rows_and_columns_of_frames_in_another_order_are_refused():
             r"y has the rows in another order, by its index; expected .*y.loc\[X.index\]",
         ),
         ({"m": (X[::-1], y)}, "y has the rows in another order"),
-        ({"m": (X, y), "n": (X[["b", "a"]], y)}, "DataFrames have other columns, or another order"),
+        ({"m": (X, y), "n": (X[["b", "a"]], y)}, "DataFrames have different columns, or the same"),
         (frame.set_index("client"), r"client is in the index, which is not read; .*reset_index"),
     ):
         with pytest.raises(DataError, match=message):
             from_memory(value, "data")
-    for value in ((X[::-1], y[::-1]), (X[:2], y[1:]), (X, y.reset_index(drop=True))):
+    levels = y.set_axis(pd.MultiIndex.from_product([["s"], range(3)]))
+    named = frame.set_index(pd.Index(list("abc"), name="client"))
+    for value in (
+        (X[::-1], y[::-1]), (X[:2], y[1:]), (X, y.set_axis([0] * 3)), (X, levels), named
+    ):  # fmt: skip
         from_memory(value, "data")
 
 

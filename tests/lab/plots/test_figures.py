@@ -201,12 +201,20 @@ def test_points_of_a_sweep_and_runs_are_told_apart():
 
 @pytest.mark.parametrize(
     ("entries", "columns", "last"),
-    [(60, 1, "59"), (61, 2, "60"), (240, 4, "... and 1 more"), (500, 4, "... and 261 more")],
+    [
+        (60, 1, "59"),
+        (61, 2, "60"),
+        (240, 4, "239"),
+        (241, 4, "... and 2 more"),
+        (500, 4, "... and 261 more"),
+    ],
 )
 def test_the_legend_of_a_large_sweep_stands_in_columns_and_ends(entries, columns, last):
-    figure, _ = style.frame((1, 2), (4, 3), "", [style.sign(str(i)) for i in range(entries)])
+    figure, _ = style.frame((1, 2), (4, 3), "title", [style.sign(str(i)) for i in range(entries)])
     assert (figure.legends[0]._ncols, legend(figure)[-1]) == (columns, last)
     assert max(figure.get_size_inches()) < 16
+    middle = figure._suptitle.get_position()[0] * figure.get_size_inches()[0]
+    assert middle == pytest.approx(4 if columns > 1 else middle)  # of the panels
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ CHANNELS = (1, 3, 4)
 #: Of more names only so many are listed, and a longer one is cut.
 MAX_LISTED, LABEL_WIDTH = 5, 40
 #: What libraries write where a value is missing, and what stands for "unknown" in tables of others.
-MISSING = {"nan", "<na>", "nat"}
-UNKNOWN = MISSING | {"?", "na", "n/a", "null", "none", "-", "."}
+MISSING = {"nan", "NaN", "<NA>", "NaT"}
+UNKNOWN = {*map(str.lower, MISSING), "?", "na", "n/a", "null", "none", "-", "."}
 
 
 class Raw(NamedTuple):
@@ -62,7 +62,7 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
         unknown = [name for name in names or () if name.lower() in UNKNOWN]
         missing = f"{what} is {list_some(unknown)} in some rows"
         right = "a name in all rows; leave out those where it is missing"
-        require(MISSING.isdisjoint(map(str.lower, unknown)), where, missing, right)
+        require(MISSING.isdisjoint(unknown), where, missing, right)
         note = f"{missing}, taken for a name: leave out these rows if it stands for an unknown one"
         facts["notes"] = (*facts.get("notes", ()), *([note] if unknown else []))
     if "test" in arrays:

@@ -224,7 +224,8 @@ def column_of(frame: Any, i: int) -> Array:
 def from_frame(frame: Any, where: str) -> Raw:
     """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
     levels = getattr(getattr(frame, "index", None), "names", ())  # of pandas
-    held = [name for name in levels if name in (*TARGETS, "client", "test")]
+    roles = {*TARGETS, "client", "test"}.difference(names_of(frame))
+    held = [name for name in levels if name in roles]
     wrong = f"{list_some(held)} is in the index, which is not read"
     require(not held, where, wrong, "a column of it: data.reset_index()")
     columns = find_columns(names_of(frame), where)
