@@ -285,7 +285,7 @@ WRONG: list[tuple[Any, ...]] = [
     ({"a": (FLAT, Y[:-1])}, "client a has 8 rows of X and 7 labels"),
     ({"a": (FLAT, Y), "b": (FLAT[:, 1:], Y)}, "as many columns"),
     ({1: (FLAT, Y), "1": (FLAT, Y)}, "two clients are called 1; expected names that differ"),
-    ({"Train": (FLAT, Y), "test": (FLAT, Y)}, "called Train, test, as parts of data are; expected .* X, y and test"),
+    ({"Train": (FLAT, Y), "test": (FLAT, Y)}, "called Train, test, as parts .* X, y and test"),
     ({"a": (FLAT, Y), "b": (FLAT, Y.astype(str))}, "some clients have bytes in X, or words in y"),
     ({"a": (FLAT, Y), "b": (FLAT * 1.0, Y)}, "some clients have bytes in X"),
     ({"a": (FLAT[:0], Y[:0])}, r"X has shape \(0, 9\); expected .* n of 1 or more"),
