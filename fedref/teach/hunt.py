@@ -163,11 +163,8 @@ def hunt_verdict(text: str, where: str, codes: Sequence[str], seconds: float) ->
             text_of_failure = f"the right algorithm does not pass either: {failure}"
             return False, ["not found", text_of_failure]
         failure, line, calls = run_tests(text, where, wrong)
-        faults = (
-            []
-            if failure
-            else ["no function test_... fails on the suspect (methods are not called)"]
-        )
+        missed = "no function test_... fails on the suspect (methods are not called)"
+        faults = [] if failure else [missed]
         if not line or not isinstance(line, int):
             faults.append(f"LINE is {line!r}: say which line is wrong, by its number")
         elif line not in wrong_lines(right, wrong):

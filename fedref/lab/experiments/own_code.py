@@ -191,7 +191,12 @@ def check_vector(shown: str, x: Any, d: int) -> None:
 def random_states(scope: Mapping[str, object]) -> bytes:
     """Return the states of the random generators that a program shares, and of those that a scope names."""
     kinds = np.random.Generator | np.random.RandomState | random.Random
-    named = {name: x for name, x in scope.items() if isinstance(x, kinds)}
+    stateless = random.SystemRandom
+    named = {
+        name: x
+        for name, x in scope.items()
+        if isinstance(x, kinds) and not isinstance(x, stateless)
+    }
     return pickle.dumps((np.random.get_state(), random.getstate(), named))  # noqa: NPY002
 
 

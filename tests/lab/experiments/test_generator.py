@@ -3,7 +3,7 @@
 import pickle
 import re
 from functools import partial
-from random import random
+from random import SystemRandom, random
 
 import numpy as np
 import pytest
@@ -225,6 +225,7 @@ def made(body, before="", given="", last="yield w"):
     ]
     text = "\n ".join([*lines, *(f" {line}" for line in [*body.splitlines(), last])])
     scope = {"np": np, "spec": spec, "RNG": RNG, "random": random, "SEEN": [], "__name__": "own"}
+    scope["ENTROPY"] = SystemRandom()  # which has no state
     exec(compile(text, "own.py", "exec"), scope)
     return scope["mine"]
 
