@@ -220,9 +220,10 @@ def run_example(function: Callable[..., Any], name: str, seed: int = 0) -> None:
     names = {"gradient": writable_gradient} if "gradient" in file.f_globals else {}
     with patch.object(spec, "gradient", writable_gradient), patch.dict(file.f_globals, names):
         yours = plain(run(function, deepcopy(dict(call))))
-    last = exercise.is_loop and isinstance(yours, list) and yours
-    both = [show(x[-1] if last else x) for x in (yours, right)]
-    text, gives = fault(yours, right), "yields in the last round" if last else "gives"
+    in_rounds = exercise.is_loop and isinstance(yours, list) and yours
+    t = differing_round(yours, right) if in_rounds else 0
+    both = show_both(*(x[t] if in_rounds else x for x in (yours, right)))
+    text, gives = fault(yours, right), f"yields in round {t + 1}" if in_rounds else "gives"
     form_of_it = f": {text}" if text not in ("", DIFFERS) else ""
     print(f"on the worked example yours {gives} {both[0]}{form_of_it}")
     words = f"right is {both[1]}" if text else "which is right"
@@ -439,7 +440,8 @@ def fault(got: Any, right: Any) -> str:
         return f"the number of its yields is {n}, expected {len(right)}: one a round"
     one, other = leaves(like(got, right)), leaves(right)
     if one.keys() != other.keys():
-        have = "a dictionary" if isinstance(got, dict) else f"{len(one)} values"
+        parts = got if isinstance(got, list) else [got]
+        have = "a dictionary" if any(isinstance(x, dict) for x in parts) else f"{len(one)} values"
         want = form(right) if len(other) == 1 else f"{len(other)} values"
         return f"{have}, expected {want}"
     for name, want in other.items():
@@ -490,14 +492,25 @@ def evidence(exercise: Exercise, line: int, values: list[Any], whole: list[Any])
     both = like(value, moment.value), moment.value
     if np.ndim(moment.value) == 2 and not fault(np.transpose(both[0]), moment.value):
         yield "the numbers are right, with rows and columns exchanged"
-    texts = ([show(x, digits) for x in both] for digits in (5, 7, 9, 11, 13, 17))
-    yours, right = next((pair for pair in texts if pair[0] != pair[1]), map(show, both))
+    yours, right = show_both(*both)
     if moment.call is moments[0].call:
         yield f"on the worked example yours gives {yours}, right is {right}"
         return
     yield "it is right on the worked example, but not where"
     yield from (f"  {line}" for line in exercises.name_lines(exercise, moment))
     yield f"there yours gives {yours}, right is {right}"
+
+
+def differing_round(yours: Sequence[Any], right: Sequence[Any]) -> int:
+    """Return the last of the rounds of both whose results differ, or the last if none does."""
+    pairs = [*zip(yours, right)]
+    return max((t for t, pair in enumerate(pairs) if fault(*pair)), default=len(pairs) - 1)
+
+
+def show_both(yours: Any, right: Any) -> list[str]:
+    """Return two values as texts, with as many digits as it takes to see that they differ."""
+    texts = [[show(x, digits) for x in (yours, right)] for digits in (5, 7, 9, 11, 13, 17)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[0])
 
 
 def evidence_of_results(exercise: Exercise, values: list[Any], whole: list[Any]) -> Iterator[str]:
@@ -512,8 +525,9 @@ def evidence_of_results(exercise: Exercise, values: list[Any], whole: list[Any])
     yours, right = pairs[i]
     if text == DIFFERS:
         case = "a drawn case" if i else "the worked example"
-        both = f"yours yields {show(yours[-1])}, right is {show(right[-1])}"
-        text = f"in the last round of {case} {both}"
+        t = differing_round(yours, right)
+        yours_then, right_then = show_both(yours[t], right[t])
+        text = f"in round {t + 1} of {case} yours yields {yours_then}, right is {right_then}"
     yield text
 
 

@@ -165,6 +165,9 @@ def test_an_edited_header_is_no_reason_to_refuse():
         assert verdict.verdict(text, NAME) == (True, ["right"])
 
 
+STEP = EXERCISES["step"].missing
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [(lambda: fill("proximal", "..."), "not finished: line"),
@@ -177,7 +180,10 @@ def test_an_edited_header_is_no_reason_to_refuse():
      (lambda: fill("step", "!w_new = w_k - eta * f.grad(w_k, D)"), "nothing is assigned to w_k"),
      (lambda: fill("step", "w_k + eta * f.grad(w_k, D)").replace("w_k", "phi").replace("(D,)", "(B,)")
       .replace(", D)", ", B)").replace("ws", "ends"), "the step climbs"),
-     (lambda: fill("step", EXERCISES["step"].missing).replace("    yield", "yield"), "another line is not"),
+     (lambda: fill("step", STEP).replace("    yield", "yield"), "another line is not"),
+     (lambda: fill("step", STEP).replace("    for clients", "    kept = w.copy()\n    for clients")
+      .replace("yield w\n", "kept[:] = w; yield kept\n"), "in round 1 of the worked example yours"),
+     (lambda: fill("step", STEP).replace("yield w\n", "yield {1: w}\n"), "a dictionary, exp"),
      (lambda: fill("control", "c_i - c + mean_step; c = new"), "another line is not"),
      (lambda: fill("importance", "lam * F + average(weights(clients), estimates) * (t > 0)"), "(0, 0)")],
 )  # fmt: skip
