@@ -335,7 +335,7 @@ def from_memory(value: Any, where: str) -> Source | Federation:
 def as_arrays(value: Mapping[Any, Any], where: str) -> dict[str, Array]:
     """Return named arrays; refuse a Series whose index has X's rows in another order."""
     rows = {name: part.index for name, part in value.items() if hasattr(part, "iloc")}
-    first = next(iter(rows.values()), None)
+    first = next(iter(rows.values()), ())
     for name, index in rows.items():
         moved = len(index) == len(first) and not index.equals(first) and {*index} == {*first}
         wrong = f"{name} has the rows in another order, by its index"
