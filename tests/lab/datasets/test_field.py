@@ -185,6 +185,7 @@ def test_columns_that_look_like_something_else_are_features_and_that_is_said(tmp
     assert found.X.shape == (2, 6)
     assert "taken as features: Is_Test, fold, weight, Unnamed: 0, user-id; leave" in found.notes[0]
     assert csv(tmp_path, "a,heavy,y", "1,0,2").notes == ()
+    assert csv(tmp_path, "a,y", "1,inf", "2,sup").label_names == ("inf", "sup")
     (note,) = csv(tmp_path, "a,client,y", "1,NA,2", "2,Nan,1").notes  # Nan is a province
     assert "client is NA, Nan in some rows, taken for a name: leave out these rows if" in note
 
@@ -198,7 +199,8 @@ def test_columns_that_look_like_something_else_are_features_and_that_is_said(tmp
         (("a,y", "?,0"), "a is '\\?'; .*fill the cell, or leave out its row"),
         (("a,y", "True,0"), "a is 'True'; .*; words, dates and units become numbers, such as 0"),
         (("a,y", "1,?"), r"y is '\?'; expected a number or a word"),
-        (("a,y", "1,ok", "2,nan"), r"line 3 \(row 1\): y is 'nan'; expected finite numbers in all"),
+        (("a,y", "1,ok", "2,nan"), "y is nan in some rows; expected a name in all rows"),
+        (("a,y", "1,0", "2,nan"), r"line 3 \(row 1\): y is 'nan'; expected finite numbers in all"),
         (("a,client,y", "1,n,1", "2,nan,0"), "client is nan in some rows; expected a name in all"),
     ],
 )

@@ -185,8 +185,8 @@ def numbers_or_words(
 ) -> tuple[Array, tuple[str, ...] | None]:
     """Return y as (numbers, None), or as (each cell's index among the distinct words, these words)."""
     known = {cell: as_number(cell) for cell in set(cells)}
-    if all(value is None for value in known.values()):
-        return encode_labels(cells)
+    if not any(value is not None and isfinite(value) for value in known.values()):
+        return encode_labels(cells)  # beside words Inf and Nan are words
     words = {cell for cell, value in known.items() if value is None}
     infinite = {cell for cell, value in known.items() if value is not None and not isfinite(value)}
     if odd := infinite or words:
