@@ -235,8 +235,8 @@ def remember_gradients(model: str) -> Iterator[None]:
     def remembered(f: spec.Risk, w: Any, D: Any) -> Any:
         if type(w) is not np.ndarray:  # a dual number
             return grad(f, w, D)
-        rows = [(np.shape(x), np.asarray(x).tobytes()) for x in (*D, getattr(D, "s", ()))]
-        key = model, f.l2, w.dtype.char, w.tobytes(), *rows
+        rows = [(np.shape(x), np.asarray(x).tobytes()) for x in (w, *D, getattr(D, "s", ()))]
+        key = model, f.l2, w.dtype.char, *rows
         if key not in GRADIENTS:
             if len(GRADIENTS) > 4_096:
                 GRADIENTS.clear()

@@ -45,7 +45,7 @@ def evidence(result: Result, case: Case, dtype: str) -> Iterator[str]:
     same = max(case.tolerance.get(dtype, 0.0) * scale, min(SAME[dtype] * scale, far / 1000))
     wrong = np.abs(got - want) > same
     # what is about 0 is right by chance, as where all are wrong in proportion
-    if wrong.any() and (far * np.abs(want[~wrong]) > same * max(far, scale)).any():
+    if wrong.any() and (np.abs(want[~wrong]) > same * max(1, scale / far)).any():
         yield f"wrong only in {places_of(wrong, case)}"
     if wrong.any() and not got[wrong].any():
         yield "what is wrong is 0"
