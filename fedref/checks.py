@@ -711,8 +711,9 @@ def check_rounds(
     round's clients, over client.steps, whose items are tuples of batches. It yields after each round
     one of three forms: w; a tuple of the server's arrays in their order, all or the first ones; such a tuple
     with a dictionary {k: what client k keeps} at any place.
-    trace : the rounds, a `strategies.Trace`. By default `draws` of them are drawn, and the report is of
-    the smallest that fails: `where` says what differs, and shows all inputs (this needs Hypothesis).
+    trace : the rounds, a `strategies.Trace` with the batches that the algorithm takes, else ValueError. By
+    default `draws` of them are drawn, and the report is of the smallest that fails: `where` says what
+    differs, and shows all inputs (this needs Hypothesis).
     draws : how many traces are drawn, at most.
     bound : the largest relative error that passes.
     f : stands in the place of the model's own objective. An objective may be differentiated by
@@ -752,6 +753,8 @@ def check_rounds(
 
     grade = partial(_grade_rounds, algorithm, generator, objective, bound)
     if trace is not None:
+        if (got := trace.algorithm.roles) != algorithm.roles:
+            raise ValueError(f"a step of trace has batches {got}, expected {algorithm.roles}")
         return grade(trace._replace(algorithm=algorithm))[0]
     from fedref.draws.shrinking import drawn, smallest  # they need Hypothesis
 
