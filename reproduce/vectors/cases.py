@@ -56,6 +56,9 @@ UNBIASED: dict[str, Any] = {
     "binary-unbiased": BinaryLogistic(5, bias=False, l2=0.1),
     "svm-unbiased": LinearSVM(5, bias=False, l2=0.1),
 }
+#: By how much more w and v are of some models: a row lies beyond the margin, which a squared hinge leaves out,
+#: and where a logistic loss is small.
+SCALES = {"svm": 2.2, "binary": 4.0}
 HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,
 }  # fmt: skip
@@ -198,8 +201,7 @@ def derivative_cases() -> Iterator[Case]:
             D["X"][:, ::3] = 0  # a blank background
         else:
             D["s"] = np.append(source.rng.uniform(0.5, 2, n - 1), 0.0)
-        if name == "svm":
-            w, v = 2.2 * w, 2.2 * v  # a row beyond the margin, which a squared hinge leaves out
+        w, v = (SCALES.get(name, 1.0) * x for x in (w, v))
         for call, (output, text) in [*about.items()][kink:]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
