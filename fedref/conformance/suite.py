@@ -6,7 +6,8 @@
 A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that case,
 and the suite goes on. A `BackendProcess` runs the backend in a child process and compares its answers in
 this one, so a backend may also hang, fork, die or change NumPy. The first case of each function and
-algorithm, and each that fails, is asked twice: answers may not depend on earlier calls.
+algorithm, and each that fails, is asked twice: answers may not depend on earlier calls. Nor may later calls
+change what the first case was answered.
 """
 
 import io
@@ -60,10 +61,15 @@ def call_backend(backend: object, case: Case, given: Values) -> dict[str, Any]:
         returned = flatten(state, f"{t}.")
         out |= returned
         copies |= {name: np.array(x) for name, x in returned.items() if isinstance(x, np.ndarray)}
-    for name, x in copies.items():
-        if x.tobytes() != out[name].tobytes():
-            raise ValueError(f"a later round changed {name}, which was returned: return copies")
+    require_unchanged(out, copies, "a later round")
     return out
+
+
+def require_unchanged(returned: Values, copies: Values, by: str) -> None:
+    """Raise a ValueError if an array that was returned is no longer what its copy is."""
+    for name, x in copies.items():
+        if isinstance(x, np.ndarray) and x.tobytes() != returned.get(name, x).tobytes():
+            raise ValueError(f"{by} changed {name}, which was returned: return copies")
 
 
 def name_outputs(result: object, case: Case) -> dict[str, Any]:
@@ -83,10 +89,13 @@ class OpenStream(io.StringIO):
         pass
 
 
-def call_safely(backend: object, case: Case, dtype: DTypeLike = np.float64) -> Answer:
+def call_safely(
+    backend: object, case: Case, dtype: DTypeLike = np.float64, keeps: bool = False
+) -> Answer:
     """Return a backend's answer to a case, even if it raises, prints or changes its inputs.
 
     A call is not offered if there is no such function, or if it raises NotImplementedError.
+    keeps : whether to ask another case, which may not change what was returned.
     """
     if not offers(backend, case.call):
         known = vars(backend) if isinstance(backend, SimpleNamespace) else {}
@@ -104,6 +113,10 @@ def call_safely(backend: object, case: Case, dtype: DTypeLike = np.float64) -> A
                 outputs = call_backend(backend, case, given)
         plain = {str(name): as_plain(x) for name, x in outputs.items()}
         changed = settings_and_bytes(case, given) != before
+        if keeps and not isinstance(backend, Tensors):
+            halves = {name: x / 2 if x.dtype.kind == "f" else x for name, x in case.inputs.items()}
+            call_safely(backend, case._replace(inputs=halves), dtype)
+            require_unchanged(outputs, plain, "another call")
     except NotImplementedError:
         return Answer(offered=False)
     except KeyboardInterrupt:
@@ -215,12 +228,15 @@ def grade_drawn(backend: "Backend", case: Case, dtype: str) -> Graded | None:
 def grade_twice(
     backend: "Backend", case: Case, dtype: str = "float64", always: bool = False
 ) -> Result:
-    """Return the verdict on one answer; if its numbers are wrong, or `always`, ask again and compare."""
+    """Return the verdict on one answer; if its numbers are wrong, or `always`, ask again and compare.
+
+    always : whether what was returned stays as it is is asked, too, when other numbers are asked for.
+    """
     answer = backend.answer(case, dtype)
     result = grade(answer, case, dtype)
     if answer.outputs is None or not (result.outputs or (always and result.status == PASSED)):
         return result
-    again = backend.answer(case, dtype)
+    again = backend.answer(case, dtype, always)
     if result.status == PASSED == grade(again, case, dtype).status:
         return result
     first, second = (verdicts.numbers_of(x.outputs or {}, case, dtype) for x in (answer, again))
@@ -269,9 +285,9 @@ class InProcess(NamedTuple):
     def offers(self, call: str) -> bool:
         return offers(self.backend, call)
 
-    def answer(self, case: Case, dtype: str = "float64") -> Answer:
+    def answer(self, case: Case, dtype: str = "float64", keeps: bool = False) -> Answer:
         """Return the answer to one case."""
-        return call_safely(self.backend, case, dtype)
+        return call_safely(self.backend, case, dtype, keeps)
 
 
 # ---- in a child process ------------------------------------------------------------------------
@@ -332,10 +348,10 @@ class BackendProcess(SubprocessRunner):
         except ChildProcessError:  # the first case says so
             return True
 
-    def answer(self, case: Case, dtype: str = "float64") -> Answer:
+    def answer(self, case: Case, dtype: str = "float64", keeps: bool = False) -> Answer:
         """Return the answer to one case, whose outputs it does not see."""
         try:
-            answer: Answer = self.ask("answer", case._replace(outputs={}), dtype)
+            answer: Answer = self.ask("answer", case._replace(outputs={}), dtype, keeps)
             return answer
         except ChildProcessError as error:
             return Answer(error=str(error))

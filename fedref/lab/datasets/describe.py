@@ -16,12 +16,12 @@ MOST_CLASSES = 100_000  # of a model
 MANY = 64  # columns of bytes, from which on large values look like pixels
 
 
-def statistics(federation: Federation) -> dict[str, object]:
+def statistics(federation: Federation) -> dict[str, Any]:
     """Return how many clients, samples and labels there are, and statistics of the clients' sizes."""
     n = sum((part.sizes for part in federation.parts.values()), start=0 * federation.train.sizes)
     source, unseen, left = federation.source, federation.unseen, int((~is_held(federation)).sum())
     held = (histogram(federation) > 0).sum(0)
-    numbers: dict[str, object] = {
+    numbers: dict[str, Any] = {
         "clients": federation.clients,
         "samples": int(n.sum()),
         "mean": float(n.mean()),
