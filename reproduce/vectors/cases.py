@@ -56,8 +56,8 @@ UNBIASED: dict[str, Any] = {
     "binary-unbiased": BinaryLogistic(5, bias=False, l2=0.1),
     "svm-unbiased": LinearSVM(5, bias=False, l2=0.1),
 }
-#: By how much more w and v are of some models: a row lies beyond the margin, which a squared hinge leaves out,
-#: and where a logistic loss is small.
+#: Models whose w and v are larger: a row lies beyond the margin, where a squared hinge is 0 and a logistic
+#: loss small.
 SCALES = {"svm": 2.2, "binary": 4.0}
 HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 
