@@ -4,10 +4,10 @@
 
 **A backend** is any object (or module) with some of these functions. Inputs are NumPy arrays in
 dictionaries and lists, a scalar (`mu`, `N`, a round's number, a flag) an array without dimensions; only
-`model` and `hyper` hold Python's numbers. Results are arrays of the dtype that was given; a scalar may
-be a number. A function that is missing, or that raises NotImplementedError, is *not offered*. A module
-offers the functions that it defines, not those that it imports, unless `__all__` lists them. Name the
-parameters as below: inputs are passed by keyword.
+`model` and `hyper` hold Python's numbers. Results are arrays of the dtype that was given, which no later
+call overwrites; a scalar may be a number. A function that is missing, or that raises
+NotImplementedError, is *not offered*. A module offers the functions that it defines, not those that
+it imports, unless `__all__` lists them. Name the parameters as below: inputs are passed by keyword.
 
     loss(model, w, D) → f                    grad(model, w, D) → (d,)      hvp(model, w, v, D) → (d,)
     dissimilarity(model, w, clients) → {"B", "variance"}          clients: {k: {"X", "y"}}
@@ -33,7 +33,7 @@ path    (S + 1, d), the parameters before each step and at the end; once γ has 
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
 state   first {"server": ...}; afterwards what the backend returned in the round before: "clients" is
-        {k: the state that client k keeps}; no later round may overwrite its arrays
+        {k: the state that client k keeps}
 data    of a client: {"X": (n, p), "y": (n,)}. Of a round: all clients' rows, and "offsets" (N + 1,):
         client k has rows offsets[k]:offsets[k+1]
 plan    {"round": t; for each of the K clients of the cohort "clients", its index, ascending; "counts", how

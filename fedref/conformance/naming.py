@@ -216,18 +216,22 @@ def is_made(made: Values, outputs: Values, case: Case, dtype: str) -> bool:
 
     Only what the specification has is compared; outputs that are right must be so in it.
     """
-    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
     return agrees(made, outputs, case, dtype) and any(
-        difference(x, case.outputs[name]) > same
+        difference(x, case.outputs[name]) > same_up_to(case, dtype)
         for name, x in made.items()
         if name in case.outputs and name in outputs
     )
 
 
-def agrees(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dtype: str) -> bool:
+def same_up_to(case: Case, dtype: str) -> float:
+    """Return how far two answers to a case may lie apart that are one."""
+    return max(SAME[dtype], case.tolerance.get(dtype, 0.0))
+
+
+def agrees(made: Values, outputs: Values, case: Case, dtype: str) -> bool:
     """Return whether the outputs are those that a wrong specification made, of what both have."""
     both = [name for name in case.outputs if name in made and name in outputs]
-    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
+    same = same_up_to(case, dtype)
     return all(
         np.shape(made[n]) == np.shape(outputs[n])
         and difference(outputs[n], np.asarray(made[n])) <= same
@@ -238,7 +242,7 @@ def agrees(made: Mapping[str, Any], outputs: Mapping[str, Any], case: Case, dtyp
 def holds(made: Values, case: Case, dtype: str) -> bool:
     """Return whether a wrong specification's outputs are right in a case, all the same."""
     want = {name: x for name, x in case.outputs.items() if name in made}
-    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
+    same = same_up_to(case, dtype)
     return bool(want) and all(
         np.shape(made[name]) == x.shape and difference(made[name], x) <= same
         for name, x in want.items()

@@ -65,11 +65,15 @@ def call_backend(backend: object, case: Case, given: Values) -> dict[str, Any]:
     return out
 
 
+class Overwritten(Exception):
+    """An array that was returned, and what it held is gone."""
+
+
 def require_unchanged(returned: Values, copies: Values, by: str) -> None:
-    """Raise a ValueError if an array that was returned is no longer what its copy is."""
+    """Raise `Overwritten` if an array that was returned is no longer what its copy is."""
     for name, x in copies.items():
         if isinstance(x, np.ndarray) and x.tobytes() != returned.get(name, x).tobytes():
-            raise ValueError(f"{by} changed {name}, which was returned: return copies")
+            raise Overwritten(f"{by} changed {name}, which was returned: return copies")
 
 
 def name_outputs(result: object, case: Case) -> dict[str, Any]:
@@ -119,6 +123,8 @@ def call_safely(
             require_unchanged(outputs, plain, "another call")
     except NotImplementedError:
         return Answer(offered=False)
+    except Overwritten as error:
+        return Answer(error=str(error))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
